@@ -1,0 +1,380 @@
+//! One decision: equal bucket, ask and time give equal answers and equal next states, here and in
+//! `decide.lua`, its twin inside Redis; `vectors/` holds both to the same answers. Read the two
+//! side by side: same names, same order. They change in the same commit.
+//!
+//! Every function takes the slot where a store keeps the bucket (`None`: nothing is remembered)
+//! and says whether it changed what is in there; a refusal changes nothing.
+
+use std::sync::Arc;
+
+use crate::policy::Gate;
+use crate::state::{Bucket, Level, PINNED_US, State, Suspension, Window};
+use crate::{Micros, Policy};
+
+/// What one call asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// Tokens, at least 1.
+    pub cost: i64,
+    /// The longest wait the caller would accept, in microseconds. It is all that tells
+    /// `try_acquire` (0) from `acquire`.
+    pub wait_max_us: Micros,
+}
+
+/// The answer to one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// The tokens are taken; the call may go out `wait_us` from now.
+    Granted {
+        /// Microseconds from now until the call may go out.
+        wait_us: Micros,
+        /// What to show when looking again or giving back.
+        booking: Booking,
+    },
+    /// Nothing was taken; alone, the same call would pass at `retry_after_us` from now.
+    Denied {
+        /// Microseconds from now.
+        retry_after_us: Micros,
+        /// What refused.
+        cause: Cause,
+    },
+    /// The call can never pass under this policy.
+    Never {
+        /// The largest cost that can.
+        cost_max: i64,
+        /// The quota, from 1, that sets it.
+        quota: usize,
+    },
+}
+
+/// What refused a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The bucket is suspended.
+    Suspended,
+    /// The quota, counted from 1, that has room last.
+    Quota(usize),
+}
+
+/// A granted place. Its holder may look whether it still stands, or give it back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Booking {
+    /// Tokens taken.
+    pub cost: i64,
+    /// When, on the store's clock, it was granted.
+    pub granted_at: Micros,
+    /// The moment, on the bucket's clock, it was granted for.
+    pub due: Micros,
+    /// The bucket's `at` before it was granted.
+    pub before: Micros,
+}
+
+/// What became of a booking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It stands, and is due in so many microseconds; 0 means now.
+    Due(Micros),
+    /// A new policy (or a new bucket) made it void; its tokens are not held.
+    Void,
+}
+
+/// A bucket as an onlooker sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// The store's time.
+    pub now: Micros,
+    /// What is remembered, if anything.
+    pub bucket: Option<Bucket>,
+}
+
+/// Answers one call, creating the bucket from `policy` where there is none.
+pub fn take(slot: &mut Option<Bucket>, policy: &Arc<Policy>, ask: Ask, now: Micros) -> Decision {
+    match slot {
+        Some(Bucket { policy: Some(stored), state, .. }) => take_from(stored, state, ask, now),
+        _ => {
+            let mut started = slot.clone().unwrap_or_else(|| Bucket::without_policy(now));
+            started.adopt(policy, now);
+            let decision = take_from(policy, &mut started.state, ask, now);
+            if matches!(decision, Decision::Granted { .. }) {
+                *slot = Some(started);
+            }
+            decision
+        }
+    }
+}
+
+fn take_from(policy: &Policy, state: &mut State, ask: Ask, now: Micros) -> Decision {
+    let clock = state.clock.seen_at(now);
+    let bucket_time = clock.bucket_time(now);
+    let left = clock.left(now);
+    let at = state.at;
+
+    if ask.cost > policy.cost_max() {
+        return Decision::Never { cost_max: policy.cost_max(), quota: policy.cost_max_quota() + 1 };
+    }
+    let t0 = bucket_time.max(at);
+    let (mut due, mut quota) = (t0, 1);
+    for (index, (gate, level)) in policy.gates().iter().zip(&state.levels).enumerate() {
+        let earliest = earliest(gate, level, ask.cost, at, t0);
+        if earliest > due {
+            (due, quota) = (earliest, index + 1);
+        }
+    }
+    let wait_us = due - bucket_time + left;
+    if wait_us > ask.wait_max_us {
+        let cause = if left > 0 { Cause::Suspended } else { Cause::Quota(quota) };
+        return Decision::Denied { retry_after_us: wait_us, cause };
+    }
+
+    for (gate, level) in policy.gates().iter().zip(&mut state.levels) {
+        charge(gate, level, ask.cost, at, due);
+    }
+    state.at = due;
+    state.keep(clock);
+    let booking = Booking { cost: ask.cost, granted_at: now, due, before: at };
+    Decision::Granted { wait_us, booking }
+}
+
+/// The earliest moment from `t0` on at which one quota has room; levels are as of `at`.
+fn earliest(gate: &Gate, level: &Level, cost: i64, at: Micros, t0: Micros) -> Micros {
+    match (gate, level) {
+        (Gate::Bucket { rate, unit, .. }, Level::Credit(credit)) => {
+            let short = cost * unit - credit_at(*credit, gate, t0 - at);
+            if short <= 0 { t0 } else { t0 + (short + rate - 1) / rate }
+        }
+        (Gate::Window { limit, span_us, .. }, Level::Window(window)) => {
+            // Leave out the oldest until the call fits; those that have left by t0 go for free.
+            let (mut used, mut earliest) = (window.used, t0);
+            for (time, tokens) in &window.entries {
+                let leaves = time + span_us;
+                if leaves > t0 {
+                    if used + cost <= *limit {
+                        break;
+                    }
+                    earliest = leaves;
+                }
+                used -= tokens;
+            }
+            earliest
+        }
+        // State and policy are written together, so their shapes agree.
+        _ => t0,
+    }
+}
+
+/// Takes `cost` from one quota at `due`.
+fn charge(gate: &Gate, level: &mut Level, cost: i64, at: Micros, due: Micros) {
+    match (gate, level) {
+        (Gate::Bucket { unit, .. }, Level::Credit(credit)) => {
+            *credit = credit_at(*credit, gate, due - at) - cost * unit;
+        }
+        (Gate::Window { span_us, chunk, .. }, Level::Window(window)) => {
+            while window.entries.front().is_some_and(|(time, _)| time + span_us <= due) {
+                window.pop();
+            }
+            window.push(due, cost, *chunk);
+        }
+        _ => {}
+    }
+}
+
+/// A token bucket's credit `elapsed` microseconds on.
+fn credit_at(credit: i64, gate: &Gate, elapsed: Micros) -> i64 {
+    match gate {
+        Gate::Bucket { rate, capacity, .. } => {
+            // Past 2^63 the bucket is full many times over.
+            credit.saturating_add(elapsed.saturating_mul(*rate)).min(*capacity)
+        }
+        Gate::Window { .. } => credit,
+    }
+}
+
+/// Whether a booking still stands, and when it is due.
+#[must_use]
+pub fn check(slot: &Option<Bucket>, booking: Booking, now: Micros) -> Standing {
+    let Some(bucket) = slot.as_ref().filter(|bucket| bucket.policy.is_some()) else {
+        return Standing::Void;
+    };
+    if booking.granted_at <= bucket.state.made {
+        return Standing::Void;
+    }
+    let clock = bucket.state.clock.seen_at(now);
+    Standing::Due((booking.due - clock.bucket_time(now) + clock.left(now)).max(0))
+}
+
+/// Gives a booking back that was not used. What has since been refilled, or may have run over
+/// the brim, is not handed out twice: a token bucket gets back the cost less what the rate has
+/// brought since the booking's moment. Says whether anything was given back.
+pub fn give_back(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> bool {
+    let Some(bucket) = slot.as_mut() else { return false };
+    let Some(policy) = bucket.policy.as_deref() else { return false };
+    let state = &mut bucket.state;
+    if booking.granted_at <= state.made || booking.due > state.at {
+        return false;
+    }
+    let clock = state.clock.seen_at(now);
+    // The last booking of all takes the bucket's moment back with it, though never before the one
+    // that came before, nor before now.
+    let at = state.at;
+    let back_to = if booking.due == at {
+        at.min(clock.bucket_time(now).max(booking.before))
+    } else {
+        at
+    };
+    for (gate, level) in policy.gates().iter().zip(&mut state.levels) {
+        match (gate, level) {
+            (Gate::Bucket { rate, unit, capacity, .. }, Level::Credit(credit)) => {
+                let refilled = (at - booking.due).saturating_mul(*rate);
+                let back = booking.cost.saturating_mul(*unit).saturating_sub(refilled).max(0);
+                let earned = (at - back_to).saturating_mul(*rate);
+                *credit = credit.saturating_add(back).saturating_sub(earned).clamp(0, *capacity);
+            }
+            (Gate::Window { .. }, Level::Window(window)) => {
+                give_back_window(window, booking);
+            }
+            _ => {}
+        }
+    }
+    state.at = back_to;
+    state.keep(clock);
+    true
+}
+
+/// Takes the booking's tokens out of the first entries that can hold them.
+fn give_back_window(window: &mut Window, booking: Booking) {
+    let mut back = booking.cost;
+    for (time, tokens) in &mut window.entries {
+        if *time >= booking.due {
+            let out = back.min(*tokens);
+            *tokens -= out;
+            back -= out;
+            window.used -= out;
+        }
+    }
+    window.entries.retain(|(_, tokens)| *tokens > 0);
+}
+
+/// Stops the bucket for everybody until the later of the present end and `now + for_us`; what is
+/// left of it, in microseconds. A name without a bucket can be suspended too.
+pub fn suspend(slot: &mut Option<Bucket>, for_us: Micros, why: Suspension, now: Micros) -> Micros {
+    let state = &mut slot.get_or_insert_with(|| Bucket::without_policy(now)).state;
+    let mut clock = state.clock.seen_at(now);
+    let until = now + for_us;
+    if !clock.is_suspended() {
+        (clock.since, clock.until) = (now, until);
+        state.suspension = Some(why);
+    } else if until > clock.until {
+        clock.until = until;
+        state.suspension = Some(why);
+    }
+    state.clock = clock;
+    clock.left(now)
+}
+
+/// Ends a suspension at once. Says whether there was one.
+pub fn resume(slot: &mut Option<Bucket>, now: Micros) -> bool {
+    let Some(bucket) = slot.as_mut() else { return false };
+    let state = &mut bucket.state;
+    let mut clock = state.clock.seen_at(now);
+    let was = clock.is_suspended();
+    if was {
+        clock.end_suspension(now);
+    }
+    state.keep(clock);
+    was
+}
+
+/// Gives the bucket a new policy, from the next call on for everybody: what was left is kept and
+/// cut to the new burst, bookings not due yet are void, equal quotas change nothing of the state.
+/// Says whether anything changed.
+pub fn set(slot: &mut Option<Bucket>, policy: &Arc<Policy>, pinned: bool, now: Micros) -> bool {
+    let mut keep_us = if pinned { PINNED_US } else { policy.idle_us() };
+    let bucket = slot.get_or_insert_with(|| Bucket::without_policy(now));
+    let old = bucket.policy.replace(Arc::clone(policy));
+    let old_gates = old.as_deref().map(Policy::gates).unwrap_or_default();
+    let new_gates = policy.gates();
+    let equal = old_gates == new_gates;
+    if equal && bucket.is_pinned() {
+        // Workers that set at start-up what an operator pinned do not unpin it.
+        keep_us = PINNED_US;
+    }
+    let kept = std::mem::replace(&mut bucket.keep_us, keep_us);
+    if equal {
+        return kept != keep_us || old.as_deref() != Some(&**policy);
+    }
+
+    let state = &mut bucket.state;
+    let clock = state.clock.seen_at(now);
+    let bucket_time = clock.bucket_time(now);
+    state.levels = successors(old_gates, new_gates)
+        .into_iter()
+        .zip(new_gates)
+        .map(|(from, gate)| match from {
+            Some(from) => {
+                carry(&old_gates[from], &state.levels[from], gate, state.at, bucket_time)
+            }
+            None => Level::fresh(gate),
+        })
+        .collect();
+    state.at = bucket_time;
+    state.made = now.max(state.clock.seen);
+    state.keep(clock);
+    true
+}
+
+/// For each new quota the old one it goes on from: first one of the same shape and interval, in
+/// order, then one of the same shape.
+fn successors(old: &[Gate], new: &[Gate]) -> Vec<Option<usize>> {
+    let mut from = vec![None; new.len()];
+    let mut used = vec![false; old.len()];
+    for same_interval in [true, false] {
+        for (index, gate) in new.iter().enumerate() {
+            if from[index].is_some() {
+                continue;
+            }
+            let fits = |other: &Gate| {
+                std::mem::discriminant(gate) == std::mem::discriminant(other)
+                    && (!same_interval || gate.interval_us() == other.interval_us())
+            };
+            if let Some(found) = (0..old.len()).find(|&i| !used[i] && fits(&old[i])) {
+                from[index] = Some(found);
+                used[found] = true;
+            }
+        }
+    }
+    from
+}
+
+/// What is left of one quota under the one that follows it.
+fn carry(old: &Gate, level: &Level, new: &Gate, at: Micros, bucket_time: Micros) -> Level {
+    match (old, level, new) {
+        (
+            Gate::Bucket { unit: unit_old, .. },
+            Level::Credit(credit),
+            Gate::Bucket { unit: unit_new, capacity, .. },
+        ) => {
+            if at > bucket_time {
+                return Level::Credit(0);
+            }
+            let credit = credit_at(*credit, old, bucket_time - at);
+            let scaled = i128::from(credit) * i128::from(*unit_new) / i128::from(*unit_old);
+            // What does not fit is cut to the capacity.
+            Level::Credit(i64::try_from(scaled).unwrap_or(i64::MAX).min(*capacity))
+        }
+        (Gate::Window { chunk: chunk_old, .. }, Level::Window(window), Gate::Window { chunk, .. }) => {
+            let mut kept = Window::default();
+            let mut before = Micros::MIN;
+            for &(time, tokens) in &window.entries {
+                if time <= bucket_time {
+                    kept.push(time, tokens, *chunk);
+                } else if before <= bucket_time && tokens.min(*chunk_old) > 1 {
+                    // Fewer than a chunk of its tokens may be of calls made until now.
+                    kept.push(bucket_time, tokens.min(*chunk_old) - 1, *chunk);
+                }
+                before = time;
+            }
+            Level::Window(kept)
+        }
+        _ => Level::fresh(new),
+    }
+}

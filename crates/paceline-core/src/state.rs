@@ -1,0 +1,242 @@
+//! What is remembered of one bucket: plain integers, the suspension included. The policy lives
+//! beside the state, so that one process's change binds every process on its next call.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::policy::Gate;
+use crate::{Micros, Policy, SPAN_MAX_US};
+
+/// A pinned policy outlives the idle bucket by this much: ten years, which is an expiry and yet
+/// never comes.
+pub const PINNED_US: Micros = SPAN_MAX_US;
+
+/// One bucket as a store keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bucket {
+    /// `None` only where a bucket was suspended before anybody gave it a policy; the first call
+    /// brings its own.
+    pub policy: Option<Arc<Policy>>,
+    /// How long it is kept unused, at least: the policy's idle expiry, or [`PINNED_US`].
+    pub keep_us: Micros,
+    /// What the decision works on.
+    pub state: State,
+}
+
+/// What the decision reads and writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// The bucket's clock.
+    pub clock: Clock,
+    /// The moment, on the bucket's clock, that `levels` are as of: the last booking's.
+    pub at: Micros,
+    /// When, on the store's clock, this bucket or its present policy began. Bookings granted up to
+    /// then are void.
+    pub made: Micros,
+    /// Why and by whom, while suspended.
+    pub suspension: Option<Suspension>,
+    /// One for each quota of the policy, in its order.
+    pub levels: Vec<Level>,
+}
+
+/// The bucket's own clock: the store's, minus the time spent suspended. It stands still during a
+/// suspension, and the store's steps back are absorbed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clock {
+    /// The store's time at the last operation that wrote.
+    pub seen: Micros,
+    /// Time spent suspended until now; the store's steps back count negative.
+    pub paused: Micros,
+    /// Start and end of the present suspension on the store's clock; both 0 without one.
+    pub since: Micros,
+    /// See `since`.
+    pub until: Micros,
+}
+
+/// Who stopped a bucket and why.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Suspension {
+    /// In the words of whoever suspended; may be empty.
+    pub reason: String,
+    /// Which process or person; may be empty.
+    pub by: String,
+}
+
+/// How full one quota is, as of [`State::at`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Level {
+    /// A token bucket's credit in units of 1/u token.
+    Credit(i64),
+    /// A window's entries.
+    Window(Window),
+}
+
+/// What a window holds: who took how much when, oldest first, and the sum.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Sum of all entries' tokens.
+    pub used: i64,
+    /// Moments on the bucket's clock and tokens, oldest first.
+    pub entries: VecDeque<(Micros, i64)>,
+}
+
+impl Bucket {
+    /// A bucket nobody has called yet: token buckets full, windows empty.
+    #[must_use]
+    pub fn new(policy: Arc<Policy>, now: Micros) -> Self {
+        let mut bucket = Self::without_policy(now);
+        bucket.adopt(&policy, now);
+        bucket
+    }
+
+    /// A bucket with nothing left: token buckets empty, windows full as of now. For whoever must
+    /// go on without knowing what was used, and so reckons with the worst.
+    #[must_use]
+    pub fn drained(policy: Arc<Policy>, now: Micros) -> Self {
+        let mut bucket = Self::new(policy, now);
+        let gates = bucket.policy.as_deref().map(Policy::gates).unwrap_or_default();
+        for (level, gate) in bucket.state.levels.iter_mut().zip(gates) {
+            match (level, gate) {
+                (Level::Credit(credit), _) => *credit = 0,
+                (Level::Window(window), Gate::Window { limit, chunk, .. }) if *limit > 0 => {
+                    window.push(now, *limit, *chunk);
+                }
+                (Level::Window(_), _) => {}
+            }
+        }
+        bucket
+    }
+
+    /// A bucket without a policy, so that even a name nobody has called can be suspended.
+    pub(crate) fn without_policy(now: Micros) -> Self {
+        let clock = Clock { seen: now, paused: 0, since: 0, until: 0 };
+        let state = State { clock, at: now, made: now - 1, suspension: None, levels: Vec::new() };
+        Self { policy: None, keep_us: 0, state }
+    }
+
+    /// Gives a bucket that has no policy its first one, as of `now`.
+    pub(crate) fn adopt(&mut self, policy: &Arc<Policy>, now: Micros) {
+        self.state.at = self.state.clock.seen_at(now).bucket_time(now);
+        self.state.levels = policy.gates().iter().map(Level::fresh).collect();
+        self.keep_us = policy.idle_us();
+        self.policy = Some(Arc::clone(policy));
+    }
+
+    /// How long, in microseconds from `now`, the bucket must be kept: until it is full again, with
+    /// all bookings and any suspension over, and at least `keep_us`. Forgetting it after that hands
+    /// out nothing early.
+    #[must_use]
+    pub fn lifetime_us(&self, now: Micros) -> Micros {
+        let clock = self.state.clock.seen_at(now);
+        let gates = self.policy.as_deref().map(Policy::gates).unwrap_or_default();
+        let refill = self.state.levels.iter().zip(gates).map(|(level, gate)| level.refill_us(gate, self.state.at));
+        let full_in = self.state.at + refill.max().unwrap_or(0) - clock.bucket_time(now) + clock.left(now);
+        full_in.max(clock.left(now)).max(self.keep_us)
+    }
+
+    /// Whether the policy outlives the idle bucket.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.keep_us >= PINNED_US
+    }
+}
+
+impl State {
+    /// Keeps what an operation that writes found the clock to be.
+    pub(crate) fn keep(&mut self, clock: Clock) {
+        self.clock = clock;
+        if !clock.is_suspended() {
+            self.suspension = None;
+        }
+    }
+}
+
+impl Clock {
+    /// The clock as an operation at `now` finds it: a step back absorbed, a suspension that is
+    /// over added to the time paused.
+    #[must_use]
+    pub fn seen_at(mut self, now: Micros) -> Self {
+        if now < self.seen {
+            let step = self.seen - now;
+            self.paused -= step;
+            if self.is_suspended() {
+                self.since -= step;
+                self.until -= step;
+            }
+        }
+        if self.is_suspended() && now >= self.until {
+            self.end_suspension(self.until);
+        }
+        self.seen = now;
+        self
+    }
+
+    /// Whether a suspension runs.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        self.until != 0
+    }
+
+    /// The bucket's own time when the store's is `now`.
+    #[must_use]
+    pub fn bucket_time(&self, now: Micros) -> Micros {
+        if self.is_suspended() { self.since - self.paused } else { now - self.paused }
+    }
+
+    /// What is left of the suspension.
+    #[must_use]
+    pub fn left(&self, now: Micros) -> Micros {
+        if self.is_suspended() { self.until - now } else { 0 }
+    }
+
+    /// Ends the suspension as of `end`; the time it lasted is not the bucket's.
+    pub(crate) fn end_suspension(&mut self, end: Micros) {
+        self.paused += end - self.since;
+        (self.since, self.until) = (0, 0);
+    }
+}
+
+impl Level {
+    pub(crate) fn fresh(gate: &Gate) -> Self {
+        match gate {
+            Gate::Bucket { capacity, .. } => Self::Credit(*capacity),
+            Gate::Window { .. } => Self::Window(Window::default()),
+        }
+    }
+
+    /// Time from `at` until the quota is as if never used.
+    fn refill_us(&self, gate: &Gate, at: Micros) -> Micros {
+        match (self, gate) {
+            (Self::Credit(credit), Gate::Bucket { rate, capacity, .. }) if *rate > 0 => {
+                (capacity - credit + rate - 1) / rate
+            }
+            (Self::Window(window), Gate::Window { span_us, .. }) => {
+                window.entries.back().map_or(0, |(newest, _)| newest + span_us - at)
+            }
+            _ => 0,
+        }
+    }
+}
+
+impl Window {
+    /// Adds tokens taken at `time`, which is never before the newest entry. An entry of fewer than
+    /// `chunk` tokens is joined with them and then counts as of `time`: later than true, so on the
+    /// safe side, and by less than `chunk` tokens. All entries but the newest hold at least
+    /// `chunk`, so there are never more than limit / chunk + 1.
+    pub(crate) fn push(&mut self, time: Micros, tokens: i64, chunk: i64) {
+        self.used += tokens;
+        match self.entries.back_mut() {
+            Some((newest, held)) if *newest == time || *held < chunk => {
+                (*newest, *held) = (time, *held + tokens);
+            }
+            _ => self.entries.push_back((time, tokens)),
+        }
+    }
+
+    /// Forgets the oldest entry.
+    pub(crate) fn pop(&mut self) {
+        if let Some((_, tokens)) = self.entries.pop_front() {
+            self.used -= tokens;
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! decide.lua against decide.rs, inside a real redis-server: the vectors, and random traces in
+//! which every answer and every state must be equal. `PACELINE_TWIN_OPS` asks for more operations,
+//! `PACELINE_SEED` for a certain run.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use paceline_core::decide;
+use paceline_core::script::{self, Call};
+use paceline_core::{Ask, Booking, Bucket, Decision, Micros, Policy, Standing, Suspension};
+use paceline_testkit::RedisServer;
+use redis::{FromRedisValue, Value};
+
+use crate::traces::{self, Op};
+
+const POLICIES: &[&str] = &[
+    "50/s burst 10",
+    "7/s burst 1, window 3/s",
+    "1/30d",
+    "999983/h burst 1000000000",
+    "window 1000/m",
+    "window 200/s guard 3ms, 7/m burst 2",
+    "window 65/10s",
+    "5/s, 7/10s burst 6, 6/h",
+    "1000000/s burst 1000000000",
+    "window 64/s, window 640/m, 3/s burst 200",
+    "0/m",
+    "13/7s burst 4 guard 7ms",
+];
+
+/// What a step does, with bookings already filled in.
+enum Step {
+    Plain(Op),
+    Check(Booking),
+    GiveBack(Booking),
+}
+
+#[test]
+fn random_traces_give_equal_answers_and_equal_state_in_rust_and_in_the_script() {
+    let number = |name: &str, otherwise| match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")),
+        Err(_) => otherwise,
+    };
+    let seed = number("PACELINE_SEED", fastrand::u64(..));
+    let wanted = number("PACELINE_TWIN_OPS", 100_000);
+    println!("PACELINE_SEED={seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let server = RedisServer::start();
+    let mut twin = Twin::new(&server);
+    let mut done = 0;
+    let mut trace = 0;
+    while done < wanted {
+        trace += 1;
+        done += random_trace(&mut twin, &mut rng, &format!("seed {seed}, trace {trace}"));
+    }
+    println!("{done} operations in {trace} traces");
+}
+
+#[test]
+fn every_trace_of_the_vectors_passes_in_the_script() {
+    let server = RedisServer::start();
+    let mut twin = Twin::new(&server);
+    for trace in traces::traces() {
+        for (now, op, _) in &trace.ops {
+            twin.queue(&call(&Step::Plain(op.clone()), &trace.policy), *now);
+        }
+        let replies = twin.run();
+        for (index, ((_, op, want), (reply, _))) in trace.ops.iter().zip(replies).enumerate() {
+            let got = match op {
+                Op::Take { cost, .. } => {
+                    traces::answer(script::decision(&numbers(&reply), *cost).unwrap())
+                }
+                Op::Suspend { .. } => {
+                    serde_json::json!({"suspended": {"left_us": numbers(&reply)[0]}})
+                }
+                Op::Resume => serde_json::json!({"resumed": {}}),
+                Op::Set { .. } => serde_json::json!({"set": {}}),
+            };
+            assert_eq!(got, *want, "{}, operation {index}: {op:?}", trace.name);
+        }
+    }
+}
+
+/// Makes one trace in Rust, replays it in the script, and compares; how many operations it had.
+fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> usize {
+    let own = random_policy(rng);
+    let mut slot: Option<Bucket> = None;
+    let mut now: Micros = 1_790_000_000_000_000 + rng.i64(0..1_000_000);
+    let mut bookings: Vec<Booking> = Vec::new();
+    let mut expected = Vec::new();
+    for _ in 0..200 {
+        now += match rng.u32(0..20) {
+            0 => -rng.i64(0..3_000_000),
+            1..=6 => 0,
+            7..=12 => rng.i64(0..20_000),
+            13..=17 => rng.i64(0..900_000),
+            18 => rng.i64(0..60_000_000),
+            _ => rng.i64(0..8_000_000_000),
+        };
+        let step = random_step(rng, &bookings);
+        let answer = match &step {
+            Step::Plain(Op::Take { cost, wait_max_us }) => {
+                let ask = Ask { cost: *cost, wait_max_us: *wait_max_us };
+                let decision = decide::take(&mut slot, &own, ask, now);
+                if let Decision::Granted { booking, .. } = decision {
+                    bookings.push(booking);
+                }
+                format!("{decision:?}")
+            }
+            Step::Plain(Op::Suspend { for_us }) => {
+                let left = decide::suspend(&mut slot, *for_us, why(), now);
+                format!("{:?}", [left])
+            }
+            Step::Plain(Op::Resume) => format!("{:?}", [i64::from(decide::resume(&mut slot, now))]),
+            Step::Plain(Op::Set { policy }) => {
+                format!("{:?}", [i64::from(decide::set(&mut slot, policy, false, now))])
+            }
+            Step::Check(booking) => format!("{:?}", decide::check(&slot, *booking, now)),
+            Step::GiveBack(booking) => {
+                format!("{:?}", [i64::from(decide::give_back(&mut slot, *booking, now))])
+            }
+        };
+        twin.queue(&call(&step, &own), now);
+        let described = match step {
+            Step::Plain(op) => format!("{op:?}"),
+            Step::Check(booking) => format!("check {booking:?}"),
+            Step::GiveBack(booking) => format!("give back {booking:?}"),
+        };
+        expected.push((now, described, answer, slot.clone()));
+    }
+    let count = expected.len();
+    let mut before = None;
+    for (index, ((now, step, answer, state), (reply, hash))) in
+        expected.into_iter().zip(twin.run()).enumerate()
+    {
+        let told = |what: &str| {
+            format!("{label}, operation {index}, own policy {own}: {what} differs\n{step} at {now}\nbefore: {before:#?}")
+        };
+        let numbers = numbers(&reply);
+        let got = match step.split(' ').next() {
+            Some("Take") => format!("{:?}", script::decision(&numbers, cost_of(&step)).unwrap()),
+            Some("check") => format!("{:?}", script::standing(&numbers).unwrap()),
+            _ => format!("{numbers:?}"),
+        };
+        assert_eq!(got, answer, "{}", told("answer"));
+        let stored = script::bucket(&hash).unwrap();
+        assert_eq!(stored, state, "{}\n{hash:#?}", told("state"));
+        before = state;
+    }
+    count
+}
+
+fn cost_of(step: &str) -> i64 {
+    let digits = step.trim_start_matches("Take { cost: ");
+    digits[..digits.find(',').unwrap()].parse().unwrap()
+}
+
+fn random_policy(rng: &mut fastrand::Rng) -> Arc<Policy> {
+    Arc::new(POLICIES[rng.usize(0..POLICIES.len())].parse().unwrap())
+}
+
+fn random_step(rng: &mut fastrand::Rng, bookings: &[Booking]) -> Step {
+    let booking = |rng: &mut fastrand::Rng| {
+        // Mostly a late one, which may still be the last.
+        let back = if rng.bool() { 1 } else { rng.usize(1..=bookings.len().max(1)) };
+        bookings.len().checked_sub(back).map(|index| bookings[index])
+    };
+    match rng.u32(0..100) {
+        0..=2 => Step::Plain(Op::Suspend { for_us: rng.i64(1..8_000_000) }),
+        3..=4 => Step::Plain(Op::Resume),
+        5..=7 => Step::Plain(Op::Set { policy: random_policy(rng) }),
+        8..=15 => match booking(rng) {
+            Some(booking) => Step::GiveBack(booking),
+            None => Step::Plain(Op::Resume),
+        },
+        16..=20 => match booking(rng) {
+            Some(booking) => Step::Check(booking),
+            None => Step::Plain(Op::Resume),
+        },
+        _ => {
+            let cost = match rng.u32(0..10) {
+                0..=5 => 1,
+                6..=8 => rng.i64(1..12),
+                _ => rng.i64(1..3_000),
+            };
+            let wait_max_us = [0, 0, 100_000, 2_000_000, 20_000_000, 86_400_000_000][rng.usize(0..6)];
+            Step::Plain(Op::Take { cost, wait_max_us })
+        }
+    }
+}
+
+fn why() -> Suspension {
+    Suspension { reason: "Retry-After: 30".to_owned(), by: "worker 7".to_owned() }
+}
+
+/// The script's call for a step. Leaked strings would be simpler; owned ones are cleaner.
+fn call(step: &Step, own: &Arc<Policy>) -> Vec<String> {
+    let why = why();
+    let call = match step {
+        Step::Plain(Op::Take { cost, wait_max_us }) => {
+            Call::Take { policy: own, ask: Ask { cost: *cost, wait_max_us: *wait_max_us } }
+        }
+        Step::Plain(Op::Suspend { for_us }) => Call::Suspend { for_us: *for_us, why: &why },
+        Step::Plain(Op::Resume) => Call::Resume,
+        Step::Plain(Op::Set { policy }) => Call::Set { policy, pinned: false },
+        Step::Check(booking) => Call::Check(*booking),
+        Step::GiveBack(booking) => Call::GiveBack(*booking),
+    };
+    call.args(Some(0)).into_iter().map(|arg| arg.into_owned()).collect()
+}
+
+/// The numbers of a reply; the policy's text behind them is left out.
+fn numbers(reply: &Value) -> Vec<i64> {
+    let Value::Array(items) = reply else { panic!("not a list: {reply:?}") };
+    items
+        .iter()
+        .filter_map(|item| match item {
+            Value::Int(number) => Some(*number),
+            _ => None,
+        })
+        .collect()
+}
+
+/// One connection, and the calls queued for the next pipeline.
+struct Twin {
+    connection: redis::Connection,
+    sha: String,
+    key: u64,
+    pipe: redis::Pipeline,
+}
+
+impl Twin {
+    fn new(server: &RedisServer) -> Self {
+        let client = redis::Client::open(server.url()).unwrap();
+        let mut connection = client.get_connection().unwrap();
+        let sha = redis::cmd("SCRIPT").arg("LOAD").arg(script::SOURCE).query(&mut connection).unwrap();
+        Self { connection, sha, key: 0, pipe: redis::pipe() }
+    }
+
+    /// Queues a call at `now`, and a look at the hash after it.
+    fn queue(&mut self, args: &[String], now: Micros) {
+        let key = format!("twin {}", self.key);
+        let evalsha = self.pipe.cmd("EVALSHA").arg(&self.sha).arg(1).arg(&key);
+        evalsha.arg(&args[0]).arg(now).arg(&args[2..]);
+        self.pipe.cmd("HGETALL").arg(&key);
+    }
+
+    fn run(&mut self) -> Vec<(Value, HashMap<String, String>)> {
+        self.key += 1;
+        let replies: Vec<Value> =
+            std::mem::replace(&mut self.pipe, redis::pipe()).query(&mut self.connection).unwrap();
+        let mut replies = replies.into_iter();
+        let mut pairs = Vec::new();
+        while let (Some(reply), Some(hash)) = (replies.next(), replies.next()) {
+            pairs.push((reply, HashMap::from_redis_value(hash).unwrap()));
+        }
+        pairs
+    }
+}
+
+#[test]
+fn a_standing_booking_is_due_now_at_the_latest_when_its_moment_has_come() {
+    let policy: Arc<Policy> = Arc::new("1/s".parse().unwrap());
+    let mut slot = None;
+    let ask = Ask { cost: 1, wait_max_us: 5_000_000 };
+    decide::take(&mut slot, &policy, ask, 10_000_000);
+    let Decision::Granted { booking, wait_us } = decide::take(&mut slot, &policy, ask, 10_000_000)
+    else {
+        panic!("granted");
+    };
+    assert_eq!(wait_us, 1_000_000);
+    assert_eq!(decide::check(&slot, booking, 10_400_000), Standing::Due(600_000));
+    assert_eq!(decide::check(&slot, booking, 11_000_000), Standing::Due(0));
+    assert_eq!(decide::check(&slot, booking, 13_000_000), Standing::Due(0));
+}
