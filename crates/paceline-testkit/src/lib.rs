@@ -1,1 +1,30 @@
-//! x
+//! What Paceline's tests share: a real `redis-server` per test, and faults on a loopback wire.
+//!
+//! Everything here is blocking `std`, so that a plain test, a tokio test and a bench use it alike,
+//! and everything here panics with words instead of returning errors: a kit that cannot do its
+//! part is a failed test. Nothing leaves 127.0.0.1, and whatever is started is stopped by its own
+//! id when its handle is dropped.
+//!
+//! - [`RedisServer`]: a real server in its own folder, to pause, kill, restart and look into.
+//! - [`FaultProxy`]: a TCP proxy that loses answers, stalls, cuts and refuses on request.
+//! - [`ScriptedServer`]: a fake server that answers each command with what a closure says.
+//! - [`scratch_dir`]: a folder that is gone when the test is over.
+//! - [`free_port`]: a loopback port on which nobody listens.
+//! - [`eventually`]: the one way to wait for something that happens elsewhere.
+
+mod certificate;
+mod eventually;
+mod loopback;
+mod proxy;
+mod redis_server;
+mod resp;
+mod scratch;
+mod scripted;
+
+pub use eventually::eventually;
+pub use loopback::free_port;
+pub use proxy::{FaultProxy, Mode};
+pub use redis_server::{CommandStats, RedisServer, RedisServerBuilder};
+pub use resp::Reply;
+pub use scratch::{ScratchDir, scratch_dir};
+pub use scripted::ScriptedServer;

@@ -1,0 +1,9 @@
+//! The kit held to what it says of itself, since every other suite believes it.
+
+#![allow(clippy::unwrap_used, reason = "in a test, helpers included, a panic is the report")]
+
+mod proxy;
+mod redis_server;
+mod scratch;
+mod scripted;
+mod wire;
