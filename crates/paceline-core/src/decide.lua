@@ -349,8 +349,8 @@ end
 if op == 'suspend' then
   local until_ = now + ARGV[3]
   if not clock then
-    call('HSET', key, 'made', format('%.0f', now - 1), 'keep_us', '0')
-    keep_us = 0
+    call('HSET', key, 'made', format('%.0f', now - 1), 'keep_us', '3000000')
+    keep_us = 3000000
   end
   if ends == 0 then
     -- The bucket's clock stops here.
@@ -468,7 +468,7 @@ if op == 'set' then
     end
   end
   call('HSET', key, 'policy', ARGV[5], 'plan', ARGV[6], 'keep_us', format('%.0f', new_keep_us),
-    'made', format('%.0f', clock and max(now, was_seen) or now - 1))
+    'made', format('%.0f', max(now, was_seen)))
   at, keep_us = bucket_time, new_keep_us
   numbers, base, quotas, levels, windows = ARGV, 8, new_quotas, new_levels, new_windows
   for i, window in pairs(windows) do

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::policy::Gate;
+use crate::policy::{Gate, IDLE_DEFAULT_US};
 use crate::{Micros, Policy, SPAN_MAX_US};
 
 /// A pinned policy outlives the idle bucket by this much: ten years, which is an expiry and yet
@@ -111,7 +111,7 @@ impl Bucket {
     pub(crate) fn without_policy(now: Micros) -> Self {
         let clock = Clock { seen: now, paused: 0, since: 0, until: 0 };
         let state = State { clock, at: now, made: now - 1, suspension: None, levels: Vec::new() };
-        Self { policy: None, keep_us: 0, state }
+        Self { policy: None, keep_us: IDLE_DEFAULT_US, state }
     }
 
     /// Gives a bucket that has no policy its first one, as of `now`.

@@ -82,7 +82,7 @@ fn every_trace_of_the_vectors_passes_in_the_script() {
 }
 
 /// Makes one trace in Rust, replays it in the script, and compares; how many operations it had.
-fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> usize {
+fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
     let own = random_policy(rng);
     let mut slot: Option<Bucket> = None;
     let mut now: Micros = 1_790_000_000_000_000 + rng.i64(0..1_000_000);
@@ -147,7 +147,7 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> usize 
         assert_eq!(stored, state, "{}\n{hash:#?}", told("state"));
         before = state;
     }
-    count
+    u64::try_from(count).unwrap()
 }
 
 fn cost_of(step: &str) -> i64 {
@@ -193,7 +193,7 @@ fn why() -> Suspension {
     Suspension { reason: "Retry-After: 30".to_owned(), by: "worker 7".to_owned() }
 }
 
-/// The script's call for a step. Leaked strings would be simpler; owned ones are cleaner.
+/// The arguments of a step in the script; the time goes in when it is queued.
 fn call(step: &Step, own: &Arc<Policy>) -> Vec<String> {
     let why = why();
     let call = match step {
