@@ -17,7 +17,7 @@ pub const SOURCE: &str = include_str!("decide.lua");
 /// The version of the state it keeps, the first word of every plan.
 const STATE_VERSION: &str = "1";
 /// The hash field of the clock and the levels; its name says what is in it.
-const CLOCK_FIELD: &str = "seen paused ahead since until levels";
+const CLOCK_FIELD: &str = "seen paused ahead levels since until";
 
 /// One operation of the script.
 #[derive(Debug, Clone)]
@@ -180,8 +180,14 @@ pub fn bucket(fields: &HashMap<String, String>) -> Result<Option<Bucket>, Unread
     let numbers = |words: &[&str]| -> Result<Vec<i64>, Unreadable> {
         words.iter().map(|word| word.parse().map_err(|_| unreadable("number", word))).collect()
     };
-    let [seen, paused, ahead, since, until] = numbers(words.get(..5).unwrap_or_default())?[..] else {
+    let quotas = policy.as_ref().map_or(0, |policy| policy.quotas().len());
+    let [seen, paused, ahead] = numbers(words.get(..3).unwrap_or_default())?[..] else {
         return Err(unreadable("clock", clock_text));
+    };
+    let (since, until) = match numbers(words.get(3 + quotas..).unwrap_or_default())?[..] {
+        [] => (0, 0),
+        [since, until] => (since, until),
+        _ => return Err(unreadable("clock", clock_text)),
     };
     let level = |(index, word): (usize, &&str)| -> Result<Level, Unreadable> {
         if *word != "-" {
@@ -203,11 +209,8 @@ pub fn bucket(fields: &HashMap<String, String>) -> Result<Option<Bucket>, Unread
             }
         }
     };
-    let levels = words[5..].iter().filter(|word| !word.is_empty()).collect::<Vec<_>>();
-    let levels = levels.into_iter().enumerate().map(level).collect::<Result<Vec<_>, _>>()?;
-    if levels.len() != policy.as_ref().map_or(0, |policy| policy.quotas().len()) {
-        return Err(unreadable("levels", clock_text));
-    }
+    let levels = words.get(3..3 + quotas).ok_or_else(|| unreadable("levels", clock_text))?;
+    let levels = levels.iter().enumerate().map(level).collect::<Result<Vec<_>, _>>()?;
     let text = |name: &str| fields.get(name).cloned().unwrap_or_default();
     let suspension = (until != 0).then(|| Suspension { reason: text("reason"), by: text("by") });
     let [keep_us, made] = numbers(&[field("keep_us")?, field("made")?])?[..] else {
