@@ -1,27 +1,18 @@
 //! One run over everything, stopping at the first step that fails, the tests last: then the last
 //! line of a run is `N passed, N failed` over all suites.
 
-use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
 use crate::say;
 
-/// Why the run ends, and the exit code it ends with.
-#[derive(Debug)]
-pub(crate) struct Stop {
-    pub(crate) words: String,
-    pub(crate) code: u8,
-}
+/// The exit code of what failed. Why is told where it happens, so that the count of the tests can
+/// stay the last line.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Failed(pub(crate) u8);
 
-impl Stop {
-    fn new(words: impl Into<String>) -> Stop {
-        Stop { words: words.into(), code: 1 }
-    }
-}
-
-pub(crate) fn run() -> Result<(), Stop> {
+pub(crate) fn run() -> Result<(), Failed> {
     install_redis()?;
     step(cargo().args(["fmt", "--all", "--check"]))?;
     step(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
@@ -37,12 +28,12 @@ pub(crate) fn run() -> Result<(), Stop> {
 
 /// Tests start servers of their own from the `redis-server` on the PATH. One that the package may
 /// start by itself on the usual port is neither needed nor touched.
-fn install_redis() -> Result<(), Stop> {
+fn install_redis() -> Result<(), Failed> {
     if on_path("redis-server") {
         return Ok(());
     }
     if !on_path("apt-get") {
-        return Err(Stop::new(
+        return Err(fail(
             "redis-server is not on the PATH and there is no apt-get to install it with: \
              install Redis 6.2 or later, then run this again",
         ));
@@ -55,34 +46,30 @@ fn install_redis() -> Result<(), Stop> {
         let words = [as_root, &["env", "DEBIAN_FRONTEND=noninteractive"], apt].concat();
         let mut command = Command::new(words[0]);
         // What a package manager says is not this run's output.
-        step(command.args(&words[1..]).stdout(io::stderr())).map_err(|stop| Stop {
-            words: format!(
-                "{}; redis-server could not be installed: install Debian's redis-server by hand, \
-                 then run this again",
-                stop.words
-            ),
-            ..stop
+        step(command.args(&words[1..]).stdout(io::stderr())).inspect_err(|_| {
+            say("redis-server could not be installed: install Debian's redis-server by hand, \
+                 then run this again");
         })?;
     }
     if on_path("redis-server") {
         Ok(())
     } else {
-        Err(Stop::new("redis-server was installed and is still not on the PATH"))
+        Err(fail("redis-server was installed and is still not on the PATH"))
     }
 }
 
-fn step(command: &mut Command) -> Result<(), Stop> {
+fn step(command: &mut Command) -> Result<(), Failed> {
     announce(command);
     let status = command.status().map_err(|e| {
-        Stop::new(format!("cannot run {}: {e}", command.get_program().to_string_lossy()))
+        fail(&format!("cannot run {}: {e}", command.get_program().to_string_lossy()))
     })?;
     ended(command, status)
 }
 
 /// Runs the tests, lets their output through as it comes, and adds up the suites.
-fn tests(command: &mut Command) -> Result<(), Stop> {
+fn tests(command: &mut Command) -> Result<(), Failed> {
     announce(command);
-    let cannot = |e: io::Error| Stop::new(format!("cannot run the tests: {e}"));
+    let cannot = |e: io::Error| fail(&format!("cannot run the tests: {e}"));
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(cannot)?;
     let mut count = Count::default();
     if let Some(out) = child.stdout.take() {
@@ -98,12 +85,9 @@ fn tests(command: &mut Command) -> Result<(), Stop> {
     let status = child.wait().map_err(cannot)?;
     let result = match ended(command, status) {
         // Cargo is content with having found nothing to run; a check must not be.
-        Ok(()) if count.passed == 0 => Err(Stop::new("no test ran")),
+        Ok(()) if count.passed == 0 => Err(fail("no test ran")),
         result => result,
     };
-    if let Err(stop) = &result {
-        say(&stop.words);
-    }
     if count.suites > 0 {
         let sum = format!("{} passed, {} failed\n", count.passed, count.failed);
         io::stdout().write_all(sum.as_bytes()).map_err(cannot)?;
@@ -150,20 +134,31 @@ fn cargo() -> Command {
 }
 
 fn announce(command: &Command) {
-    let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_owned();
-    let words: Vec<OsString> =
-        std::iter::once(program).chain(command.get_args().map(OsString::from)).collect();
-    say(&words.join(" ".as_ref()).to_string_lossy());
+    say(&spelled(command));
 }
 
-fn ended(command: &Command, status: ExitStatus) -> Result<(), Stop> {
+fn ended(command: &Command, status: ExitStatus) -> Result<(), Failed> {
     if status.success() {
         return Ok(());
     }
-    let what = command.get_args().next().unwrap_or_default().to_string_lossy().into_owned();
+    say(&format!("{} failed ({status})", spelled(command)));
     // Ended by a signal there is no code; any but 0 will do.
-    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
-    Err(Stop { words: format!("{what} failed ({status})"), code })
+    Err(Failed(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+fn fail(words: &str) -> Failed {
+    say(words);
+    Failed(1)
+}
+
+/// The command as one would type it.
+fn spelled(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let words: Vec<_> = std::iter::once(program)
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy())
+        .collect();
+    words.join(" ")
 }
 
 fn is_root() -> bool {
@@ -199,8 +194,8 @@ mod tests {
     fn a_step_that_fails_ends_with_its_own_code() {
         let mut command = Command::new("sh");
         command.args(["-c", "exit 7"]);
-        assert_eq!(step(&mut command).unwrap_err().code, 7);
-        assert!(step(Command::new("sh").args(["-c", "exit 0"])).is_ok());
-        assert_eq!(step(&mut Command::new("/nowhere/at/all")).unwrap_err().code, 1);
+        assert_eq!(step(&mut command), Err(Failed(7)));
+        assert_eq!(step(Command::new("sh").args(["-c", "exit 0"])), Ok(()));
+        assert_eq!(step(&mut Command::new("/nowhere/at/all")), Err(Failed(1)));
     }
 }

@@ -6,6 +6,8 @@ mod ci;
 use std::io::Write;
 use std::process::ExitCode;
 
+use ci::Failed;
+
 const USAGE: &str = "\
 cargo xtask <chore>
 
@@ -18,10 +20,7 @@ fn main() -> ExitCode {
     match words[..] {
         ["ci"] => match ci::run() {
             Ok(()) => ExitCode::SUCCESS,
-            Err(stop) => {
-                say(&stop.words);
-                ExitCode::from(stop.code)
-            }
+            Err(Failed(code)) => ExitCode::from(code),
         },
         [] | ["help" | "-h" | "--help"] => {
             // Nobody is left to tell when this fails.
