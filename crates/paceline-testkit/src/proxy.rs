@@ -260,11 +260,12 @@ impl Shared {
                 Mode::Stall => continue,
                 Mode::SwallowReplies if direction == Direction::Down => held.clear(),
                 _ => {
-                    if to.write_all(&held).is_err() {
-                        break;
-                    }
+                    // Counted before it is sent: who has the answer finds its request counted.
                     if direction == Direction::Up {
                         self.bytes_up.fetch_add(held.len() as u64, Ordering::SeqCst);
+                    }
+                    if to.write_all(&held).is_err() {
+                        break;
                     }
                     held.clear();
                 }
