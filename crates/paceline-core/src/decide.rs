@@ -216,11 +216,8 @@ pub fn give_back(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> bo
     // The last booking of all takes the bucket's moment back with it, though never before the one
     // that came before, nor before now.
     let at = state.at;
-    let back_to = if booking.due == at {
-        at.min(clock.bucket_time(now).max(booking.before))
-    } else {
-        at
-    };
+    let back_to =
+        if booking.due == at { at.min(clock.bucket_time(now).max(booking.before)) } else { at };
     for (gate, level) in policy.gates().iter().zip(&mut state.levels) {
         match (gate, level) {
             (Gate::Bucket { rate, unit, capacity, .. }, Level::Credit(credit)) => {
@@ -310,9 +307,7 @@ pub fn set(slot: &mut Option<Bucket>, policy: &Arc<Policy>, pinned: bool, now: M
         .into_iter()
         .zip(new_gates)
         .map(|(from, gate)| match from {
-            Some(from) => {
-                carry(&old_gates[from], &state.levels[from], gate, state.at, bucket_time)
-            }
+            Some(from) => carry(&old_gates[from], &state.levels[from], gate, state.at, bucket_time),
             None => Level::fresh(gate),
         })
         .collect();
@@ -361,7 +356,11 @@ fn carry(old: &Gate, level: &Level, new: &Gate, at: Micros, bucket_time: Micros)
             // What does not fit is cut to the capacity.
             Level::Credit(i64::try_from(scaled).unwrap_or(i64::MAX).min(*capacity))
         }
-        (Gate::Window { chunk: chunk_old, .. }, Level::Window(window), Gate::Window { chunk, .. }) => {
+        (
+            Gate::Window { chunk: chunk_old, .. },
+            Level::Window(window),
+            Gate::Window { chunk, .. },
+        ) => {
             let mut kept = Window::default();
             let mut before = Micros::MIN;
             for &(time, tokens) in &window.entries {

@@ -40,7 +40,10 @@ pub fn parse(text: &str) -> Result<Micros, DurationError> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(refused)?;
     let (number, unit) = text.split_at(unit_at);
     let number: Micros = number.parse().map_err(|_| refused())?;
-    number.checked_mul(unit_us(unit).ok_or_else(refused)?).filter(|us| *us <= SPAN_MAX_US).ok_or_else(refused)
+    number
+        .checked_mul(unit_us(unit).ok_or_else(refused)?)
+        .filter(|us| *us <= SPAN_MAX_US)
+        .ok_or_else(refused)
 }
 
 /// The microseconds of one unit, if there is such a unit.
@@ -66,7 +69,8 @@ impl fmt::Display for Exact {
 
 /// The span as a count of the largest unit that divides it.
 pub(crate) fn in_largest_unit(us: Micros) -> (Micros, &'static str) {
-    let (unit, size) = UNITS.iter().find(|(_, size)| us != 0 && us % size == 0).unwrap_or(&("s", 1));
+    let (unit, size) =
+        UNITS.iter().find(|(_, size)| us != 0 && us % size == 0).unwrap_or(&("s", 1));
     (us / size, unit)
 }
 
@@ -83,7 +87,9 @@ mod tests {
 
     #[test]
     fn what_is_no_span_is_refused_with_the_text_and_what_is_allowed() {
-        for text in ["", "5", "s", "-1s", "1.5s", "5 s", "5x", "3651d", "99999999999999999999s", "5S"] {
+        for text in
+            ["", "5", "s", "-1s", "1.5s", "5 s", "5x", "3651d", "99999999999999999999s", "5S"]
+        {
             let message = parse(text).unwrap_err().to_string();
             assert!(message.contains(&format!("{text:?}")) && message.contains("ms, s, m, h, d"));
         }

@@ -351,7 +351,10 @@ impl FromStr for Policy {
         for part in text.split(',') {
             let words: Vec<&str> = part.split_whitespace().collect();
             if idle_us.is_some() {
-                return Err(PolicyError::new(part.trim(), "nothing may follow `idle`, the last part"));
+                return Err(PolicyError::new(
+                    part.trim(),
+                    "nothing may follow `idle`, the last part",
+                ));
             }
             match words.as_slice() {
                 [] => return Err(PolicyError::new(text, FORM)),
@@ -441,7 +444,8 @@ fn fraction_below(n: i64, d: i64, d_max: i64) -> (i64, i64) {
     let (mut low, mut high) = ((0_i128, 1_i128), (1_i128, 0_i128));
     loop {
         let above = high.0 * d - n * high.1;
-        let fitting = |from: i128, step: i128| if step == 0 { i128::MAX } else { (d_max - from) / step };
+        let fitting =
+            |from: i128, step: i128| if step == 0 { i128::MAX } else { (d_max - from) / step };
         let steps = ((n * low.1 - low.0 * d) / above).min(fitting(low.1, high.1));
         low = (low.0 + steps * high.0, low.1 + steps * high.1);
         let below = n * low.1 - low.0 * d;
@@ -558,12 +562,14 @@ mod tests {
 
     #[test]
     fn a_rate_is_reduced_so_that_a_microsecond_earns_whole_units() {
-        let seven = Gate::Bucket { rate: 7, unit: 1_000_000, capacity: 7_000_000, interval_us: 1_000_000 };
+        let seven =
+            Gate::Bucket { rate: 7, unit: 1_000_000, capacity: 7_000_000, interval_us: 1_000_000 };
         assert_eq!(gate("7/s"), seven);
         let month = 30 * 86_400_000_000;
         let slow = Gate::Bucket { rate: 1, unit: month, capacity: month, interval_us: month };
         assert_eq!(gate("1/30d"), slow);
-        let fast = Gate::Bucket { rate: 1, unit: 1, capacity: 1_000_000_000, interval_us: 1_000_000 };
+        let fast =
+            Gate::Bucket { rate: 1, unit: 1, capacity: 1_000_000_000, interval_us: 1_000_000 };
         assert_eq!(gate("1000000/s burst 1000000000"), fast);
     }
 
@@ -580,10 +586,12 @@ mod tests {
     #[test]
     fn the_fraction_below_is_the_best_one() {
         // Against trying every denominator.
-        for (n, d, d_max) in [(999_983, 3_600_000, 1_000), (7, 60, 9), (355, 113, 50), (5, 7, 100), (1, 90, 50)] {
-            let best = (1..=d_max).map(|q| (n * q / d, q)).fold((0, 1), |a: (i64, i64), b| {
-                if b.0 * a.1 > a.0 * b.1 { b } else { a }
-            });
+        for (n, d, d_max) in
+            [(999_983, 3_600_000, 1_000), (7, 60, 9), (355, 113, 50), (5, 7, 100), (1, 90, 50)]
+        {
+            let best = (1..=d_max)
+                .map(|q| (n * q / d, q))
+                .fold((0, 1), |a: (i64, i64), b| if b.0 * a.1 > a.0 * b.1 { b } else { a });
             let (p, q) = fraction_below(n, d, d_max);
             assert_eq!(p * best.1, best.0 * q, "{n}/{d} up to {d_max}: {p}/{q}, best {best:?}");
         }

@@ -167,7 +167,8 @@ pub fn bucket(fields: &HashMap<String, String>) -> Result<Option<Bucket>, Unread
     if fields.is_empty() {
         return Ok(None);
     }
-    let field = |name: &'static str| fields.get(name).ok_or_else(|| unreadable("hash, no field", name));
+    let field =
+        |name: &'static str| fields.get(name).ok_or_else(|| unreadable("hash, no field", name));
     let policy: Option<Policy> = match fields.get("policy") {
         Some(text) => {
             let refused = |error: PolicyError| unreadable("policy in the hash", error.to_string());

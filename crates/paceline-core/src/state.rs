@@ -129,8 +129,14 @@ impl Bucket {
     pub fn lifetime_us(&self, now: Micros) -> Micros {
         let clock = self.state.clock.seen_at(now);
         let gates = self.policy.as_deref().map(Policy::gates).unwrap_or_default();
-        let refill = self.state.levels.iter().zip(gates).map(|(level, gate)| level.refill_us(gate, self.state.at));
-        let full_in = self.state.at + refill.max().unwrap_or(0) - clock.bucket_time(now) + clock.left(now);
+        let refill = self
+            .state
+            .levels
+            .iter()
+            .zip(gates)
+            .map(|(level, gate)| level.refill_us(gate, self.state.at));
+        let full_in =
+            self.state.at + refill.max().unwrap_or(0) - clock.bucket_time(now) + clock.left(now);
         full_in.max(clock.left(now)).max(self.keep_us)
     }
 

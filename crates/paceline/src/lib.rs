@@ -1,1 +1,8 @@
-//! x
+//! Paceline.
+
+mod clock;
+mod error;
+mod name;
+mod store;
+
+pub use error::Error;

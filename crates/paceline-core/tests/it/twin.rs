@@ -134,7 +134,9 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
         expected.into_iter().zip(twin.run()).enumerate()
     {
         let told = |what: &str| {
-            format!("{label}, operation {index}, own policy {own}: {what} differs\n{step} at {now}\nbefore: {before:#?}")
+            format!(
+                "{label}, operation {index}, own policy {own}: {what} differs\n{step} at {now}\nbefore: {before:#?}"
+            )
         };
         let numbers = numbers(&reply);
         let got = match step.split(' ').next() {
@@ -183,7 +185,8 @@ fn random_step(rng: &mut fastrand::Rng, bookings: &[Booking]) -> Step {
                 6..=8 => rng.i64(1..12),
                 _ => rng.i64(1..3_000),
             };
-            let wait_max_us = [0, 0, 100_000, 2_000_000, 20_000_000, 86_400_000_000][rng.usize(0..6)];
+            let wait_max_us =
+                [0, 0, 100_000, 2_000_000, 20_000_000, 86_400_000_000][rng.usize(0..6)];
             Step::Plain(Op::Take { cost, wait_max_us })
         }
     }
@@ -233,7 +236,8 @@ impl Twin {
     fn new(server: &RedisServer) -> Self {
         let client = redis::Client::open(server.url()).unwrap();
         let mut connection = client.get_connection().unwrap();
-        let sha = redis::cmd("SCRIPT").arg("LOAD").arg(script::SOURCE).query(&mut connection).unwrap();
+        let sha =
+            redis::cmd("SCRIPT").arg("LOAD").arg(script::SOURCE).query(&mut connection).unwrap();
         Self { connection, sha, key: 0, pipe: redis::pipe() }
     }
 

@@ -1,0 +1,170 @@
+//! The seam. A store makes one operation atomic and tells the time it was made at; what the
+//! operation does is `paceline-core`'s. Three places: [`memory`], [`host`] and [`redis`]; only the
+//! last speaks Redis. There is no trait: the three are known, and a call costs no box.
+
+pub(crate) mod host;
+mod local;
+pub(crate) mod memory;
+pub(crate) mod redis;
+pub(crate) mod url;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use paceline_core::{Ask, Booking, Decision, Look, Micros, Policy, Standing, Suspension};
+
+use self::url::StoreUrl;
+use crate::clock::Clock;
+use crate::error::Error;
+
+/// A decision, and the bucket's policy where it is not the caller's own.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) decision: Decision,
+    pub(crate) policy: Option<Arc<Policy>>,
+}
+
+/// One of the three stores.
+#[derive(Debug)]
+pub(crate) struct Store {
+    place: Place,
+    operations: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Place {
+    Memory(memory::Memory),
+    Host(host::Host),
+    Redis(redis::Redis),
+}
+
+impl Store {
+    /// Opens the store of a URL. A server that is away is no error here; one that refuses us or is
+    /// too old is.
+    pub(crate) async fn open(
+        url: &StoreUrl,
+        clock: Clock,
+        timeout: Duration,
+    ) -> Result<Self, Error> {
+        let place = match url {
+            StoreUrl::Memory => Place::Memory(memory::Memory::new(clock)),
+            StoreUrl::Host { folder } => {
+                Place::Host(host::Host::open(folder.as_deref(), clock, timeout)?)
+            }
+            StoreUrl::Redis(server) => {
+                Place::Redis(redis::Redis::open(server, clock, timeout).await?)
+            }
+        };
+        Ok(Self { place, operations: AtomicU64::new(0) })
+    }
+
+    /// Operations asked of the store since it was opened.
+    pub(crate) fn operations(&self) -> u64 {
+        self.operations.load(Ordering::Relaxed)
+    }
+
+    fn place(&self) -> &Place {
+        self.operations.fetch_add(1, Ordering::Relaxed);
+        &self.place
+    }
+
+    /// Answers one call. Not cancel safe: dropped before it is done, the call may have been counted.
+    pub(crate) async fn take(
+        &self,
+        name: &str,
+        policy: &Arc<Policy>,
+        ask: Ask,
+    ) -> Result<Taken, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::take(memory, name, policy, ask).await,
+            Place::Host(host) => local::take(host, name, policy, ask).await,
+            Place::Redis(redis) => redis.take(name, policy, ask).await,
+        }
+    }
+
+    /// Whether a booking still stands.
+    pub(crate) async fn check(&self, name: &str, booking: Booking) -> Result<Standing, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::check(memory, name, booking).await,
+            Place::Host(host) => local::check(host, name, booking).await,
+            Place::Redis(redis) => redis.check(name, booking).await,
+        }
+    }
+
+    /// Gives an unused booking back.
+    pub(crate) async fn give_back(&self, name: &str, booking: Booking) -> Result<bool, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::give_back(memory, name, booking).await,
+            Place::Host(host) => local::give_back(host, name, booking).await,
+            Place::Redis(redis) => redis.give_back(name, booking).await,
+        }
+    }
+
+    /// Suspends; what is left of the suspension in microseconds.
+    pub(crate) async fn suspend(
+        &self,
+        name: &str,
+        for_us: Micros,
+        why: Suspension,
+    ) -> Result<Micros, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::suspend(memory, name, for_us, why).await,
+            Place::Host(host) => local::suspend(host, name, for_us, why).await,
+            Place::Redis(redis) => redis.suspend(name, for_us, why).await,
+        }
+    }
+
+    /// Resumes; whether there was a suspension.
+    pub(crate) async fn resume(&self, name: &str) -> Result<bool, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::resume(memory, name).await,
+            Place::Host(host) => local::resume(host, name).await,
+            Place::Redis(redis) => redis.resume(name).await,
+        }
+    }
+
+    /// Sets the policy; whether anything changed.
+    pub(crate) async fn set(
+        &self,
+        name: &str,
+        policy: &Arc<Policy>,
+        pinned: bool,
+    ) -> Result<bool, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::set(memory, name, policy, pinned).await,
+            Place::Host(host) => local::set(host, name, policy, pinned).await,
+            Place::Redis(redis) => redis.set(name, policy, pinned).await,
+        }
+    }
+
+    /// Reads the whole bucket.
+    pub(crate) async fn look(&self, name: &str) -> Result<Look, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::look(memory, name).await,
+            Place::Host(host) => local::look(host, name).await,
+            Place::Redis(redis) => redis.look(name).await,
+        }
+    }
+
+    /// Forgets the bucket; whether there was one.
+    pub(crate) async fn delete(&self, name: &str) -> Result<bool, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::delete(memory, name).await,
+            Place::Host(host) => local::delete(host, name).await,
+            Place::Redis(redis) => redis.delete(name).await,
+        }
+    }
+
+    /// The names of all buckets, sorted. Not a snapshot: what comes and goes meanwhile may be
+    /// missing or there.
+    pub(crate) async fn list(&self) -> Result<Vec<String>, Error> {
+        let mut names = match self.place() {
+            Place::Memory(memory) => memory.list(),
+            Place::Host(host) => host.list()?,
+            Place::Redis(redis) => redis.list().await?,
+        };
+        names.sort_unstable();
+        Ok(names)
+    }
+}

@@ -1,0 +1,117 @@
+//! What memory and host have in common: both hand the bucket itself to the decision, and keep it
+//! where the decision changed it.
+
+use std::sync::Arc;
+
+use paceline_core::decide;
+use paceline_core::{Ask, Booking, Bucket, Decision, Look, Micros, Policy, Standing, Suspension};
+
+use super::Taken;
+use crate::error::Error;
+
+/// Whether an operation changed the bucket, so that it must be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Unchanged,
+    Changed,
+}
+
+impl Change {
+    fn when(changed: bool) -> Self {
+        if changed { Self::Changed } else { Self::Unchanged }
+    }
+}
+
+/// A store that lends the bucket out under its lock.
+pub(crate) trait Local {
+    /// Runs `operation` on the bucket of that name, alone, with the store's time. What has
+    /// evaporated is `None`. The slot is kept where the operation says it changed it; `None` then
+    /// forgets the bucket. `operation` runs at most once.
+    async fn update<R: Send>(
+        &self,
+        name: &str,
+        operation: impl FnOnce(&mut Option<Bucket>, Micros) -> (R, Change) + Send,
+    ) -> Result<R, Error>;
+}
+
+pub(super) async fn take(
+    store: &impl Local,
+    name: &str,
+    policy: &Arc<Policy>,
+    ask: Ask,
+) -> Result<Taken, Error> {
+    let operation = |slot: &mut Option<Bucket>, now| {
+        let decision = decide::take(slot, policy, ask, now);
+        let stored = slot.as_ref().and_then(|bucket| bucket.policy.as_ref());
+        let policy =
+            stored.filter(|stored| !Arc::ptr_eq(stored, policy) && *stored != policy).cloned();
+        let change = Change::when(matches!(decision, Decision::Granted { .. }));
+        (Taken { decision, policy }, change)
+    };
+    store.update(name, operation).await
+}
+
+pub(super) async fn check(
+    store: &impl Local,
+    name: &str,
+    booking: Booking,
+) -> Result<Standing, Error> {
+    let operation =
+        |slot: &mut Option<Bucket>, now| (decide::check(slot, booking, now), Change::Unchanged);
+    store.update(name, operation).await
+}
+
+pub(super) async fn give_back(
+    store: &impl Local,
+    name: &str,
+    booking: Booking,
+) -> Result<bool, Error> {
+    let operation = |slot: &mut Option<Bucket>, now| {
+        let given = decide::give_back(slot, booking, now);
+        (given, Change::when(given))
+    };
+    store.update(name, operation).await
+}
+
+pub(super) async fn suspend(
+    store: &impl Local,
+    name: &str,
+    for_us: Micros,
+    why: Suspension,
+) -> Result<Micros, Error> {
+    let operation =
+        |slot: &mut Option<Bucket>, now| (decide::suspend(slot, for_us, why, now), Change::Changed);
+    store.update(name, operation).await
+}
+
+pub(super) async fn resume(store: &impl Local, name: &str) -> Result<bool, Error> {
+    let operation = |slot: &mut Option<Bucket>, now| {
+        let was = decide::resume(slot, now);
+        (was, Change::when(slot.is_some()))
+    };
+    store.update(name, operation).await
+}
+
+pub(super) async fn set(
+    store: &impl Local,
+    name: &str,
+    policy: &Arc<Policy>,
+    pinned: bool,
+) -> Result<bool, Error> {
+    let operation = |slot: &mut Option<Bucket>, now| {
+        let changed = decide::set(slot, policy, pinned, now);
+        (changed, Change::when(changed))
+    };
+    store.update(name, operation).await
+}
+
+pub(super) async fn look(store: &impl Local, name: &str) -> Result<Look, Error> {
+    let operation =
+        |slot: &mut Option<Bucket>, now| (Look { now, bucket: slot.clone() }, Change::Unchanged);
+    store.update(name, operation).await
+}
+
+pub(super) async fn delete(store: &impl Local, name: &str) -> Result<bool, Error> {
+    let operation = |slot: &mut Option<Bucket>, _| (slot.take().is_some(), Change::Changed);
+    store.update(name, operation).await
+}

@@ -1,0 +1,135 @@
+//! Buckets in this process, for tests and single processes. A sharded table of plain mutexes: an
+//! operation holds one for well under a microsecond and never across an await.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use paceline_core::{Bucket, Micros};
+
+use super::local::{Change, Local};
+use crate::clock::Clock;
+use crate::error::Error;
+
+/// Shards, a power of two: enough that threads on different buckets rarely meet.
+const SHARDS: usize = 64;
+/// Entries a shard looks at, for evaporated ones, each time a new bucket is put in it. Two for
+/// each that comes, so the table shrinks faster than it grows, and no call pays for a sweep.
+const SWEPT_PER_INSERT: usize = 4;
+
+/// The store.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    clock: Clock,
+    hasher: RandomState,
+    shards: Vec<Mutex<Shard>>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    buckets: HashMap<Box<str>, Kept>,
+    /// Names in the order in which they are looked at by the sweep.
+    round: std::collections::VecDeque<Box<str>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    slot: Option<Bucket>,
+    /// The last use, which the expiry counts from.
+    touched: Micros,
+}
+
+impl Kept {
+    fn has_evaporated(&self, now: Micros) -> bool {
+        match &self.slot {
+            None => true,
+            // The lifetime is never shorter than keep_us, and costs a little to compute.
+            Some(bucket) => {
+                now - self.touched >= bucket.keep_us
+                    && now - self.touched >= bucket.lifetime_us(self.touched)
+            }
+        }
+    }
+}
+
+impl Memory {
+    pub(crate) fn new(clock: Clock) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { clock, hasher: RandomState::new(), shards }
+    }
+
+    /// Names of the buckets that have not evaporated.
+    pub(crate) fn list(&self) -> Vec<String> {
+        let now = self.clock.now();
+        let alive = |shard: &Mutex<Shard>| {
+            let shard = locked(shard);
+            let kept = shard.buckets.iter().filter(|(_, kept)| !kept.has_evaporated(now));
+            kept.map(|(name, _)| name.to_string()).collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(alive).collect()
+    }
+
+    /// Entries held, evaporated ones not yet swept included.
+    #[cfg(test)]
+    fn held(&self) -> usize {
+        self.shards.iter().map(|shard| locked(shard).buckets.len()).sum()
+    }
+
+    fn shard(&self, name: &str) -> MutexGuard<'_, Shard> {
+        let hash = usize::try_from(self.hasher.hash_one(name) % SHARDS as u64).unwrap_or(0);
+        locked(&self.shards[hash])
+    }
+}
+
+impl Local for Memory {
+    async fn update<R: Send>(
+        &self,
+        name: &str,
+        operation: impl FnOnce(&mut Option<Bucket>, Micros) -> (R, Change) + Send,
+    ) -> Result<R, Error> {
+        let mut shard = self.shard(name);
+        // Inside the lock, so that the bucket sees the moments in order.
+        let now = self.clock.now();
+        if let Some(kept) = shard.buckets.get_mut(name) {
+            if kept.has_evaporated(now) {
+                kept.slot = None;
+            }
+            let (result, _) = operation(&mut kept.slot, now);
+            kept.touched = now.max(kept.touched);
+            if kept.slot.as_ref().is_some_and(|bucket| bucket.state.clock.seen == now) {
+                // Written at `now`, also where the clock stepped back.
+                kept.touched = now;
+            }
+            return Ok(result);
+        }
+        let mut slot = None;
+        let (result, _) = operation(&mut slot, now);
+        if slot.is_some() {
+            shard.sweep(now);
+            shard.buckets.insert(name.into(), Kept { slot, touched: now });
+            shard.round.push_back(name.into());
+        }
+        Ok(result)
+    }
+}
+
+impl Shard {
+    fn sweep(&mut self, now: Micros) {
+        for _ in 0..SWEPT_PER_INSERT {
+            let Some(name) = self.round.pop_front() else { return };
+            match self.buckets.get(&name) {
+                Some(kept) if kept.has_evaporated(now) => {
+                    self.buckets.remove(&name);
+                }
+                Some(_) => self.round.push_back(name),
+                None => {}
+            }
+        }
+    }
+}
+
+/// A poisoned shard is as whole as any: the decision changes a bucket only at its end, in plain
+/// assignments that cannot panic.
+fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
