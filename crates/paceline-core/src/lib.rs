@@ -6,6 +6,7 @@
 //! - [`state`]: what is remembered for one bucket, as plain integers.
 //! - [`decide`]: the decision and its sister operations; `decide.lua` is its twin inside Redis.
 //! - [`duration`]: spans of time as people write them (`250ms`, `30s`, `1d`).
+//! - [`view`]: what a person wants to see of a bucket.
 //! - [`script`]: the Lua twin's text, its arguments and how its replies and hash are read.
 
 pub mod decide;
@@ -13,10 +14,12 @@ pub mod duration;
 pub mod policy;
 pub mod script;
 pub mod state;
+pub mod view;
 
 pub use decide::{Ask, Booking, Cause, Decision, Look, Standing};
 pub use policy::{Policy, PolicyError, Quota, Shape};
 pub use state::{Bucket, Clock, Level, State, Suspension, Window};
+pub use view::{QuotaView, SuspensionView, View};
 
 /// A moment or a span in whole microseconds. Moments are counted from the Unix epoch on the
 /// store's clock. Signed, because differences of moments are.

@@ -1,6 +1,6 @@
 //! The only file that asks the system for the time, and the only one that sleeps.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use paceline_core::Micros;
@@ -24,6 +24,17 @@ impl Clock {
     pub(crate) fn now(&self) -> Micros {
         match self {
             Self::System => wall(),
+            Self::Manual(clock) => clock.now(),
+        }
+    }
+
+    /// A time that never steps back, for spans within this process.
+    pub(crate) fn steady(&self) -> Micros {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        match self {
+            Self::System => {
+                Micros::try_from(START.elapsed().as_micros()).unwrap_or(Micros::MAX / 2)
+            }
             Self::Manual(clock) => clock.now(),
         }
     }

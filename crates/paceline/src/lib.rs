@@ -1,8 +1,53 @@
-//! Paceline.
+//! Paceline holds a fleet of independent processes to one pace for each third-party API they call,
+//! with no coordinator, no lock and no shared memory: one atomic decision, made in one place, that
+//! any process can ask for.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+//! use paceline::Limiter;
+//!
+//! // `redis://…` for a fleet, `host:` for all processes of this machine.
+//! let limiter = Limiter::open("memory:").await?;
+//! let github = limiter.bucket("github", "50/s burst 10, window 1000/m guard 50ms")?;
+//! let answer = github.run(async || "called").await?;
+//! # assert_eq!(answer, "called");
+//! # Ok(()) }
+//! ```
+//!
+//! - [`Limiter`] is a store, opened once; [`Bucket`] a handle of one bucket, with the verbs that
+//!   acquire; [`Permit`] one granted call; [`Refusal`] says when to come back.
+//! - [`Policy`] is what a bucket holds to: one to eight [`Quota`]s that must all pass.
+//! - [`WhenAway`] is what a call gets while the store is away.
+//! - [`blocking`] is the same for programs without async; [`testing`] is for tests of yours.
+//! - [`guide`] builds a polite API client from start to end.
 
+mod answer;
+mod away;
+pub mod blocking;
+mod bucket;
 mod clock;
 mod error;
+pub mod guide;
+mod into_policy;
+mod limiter;
 mod name;
+mod permit;
+mod places;
+mod stats;
+mod status;
 mod store;
+pub mod testing;
+mod wait;
 
+pub use paceline_core::duration;
+pub use paceline_core::{Policy, PolicyError, Quota, Shape};
+
+pub use answer::{Answer, Refusal, RefusedBy};
+pub use away::WhenAway;
+pub use bucket::{Bucket, Call};
 pub use error::Error;
+pub use into_policy::IntoPolicy;
+pub use limiter::{Limiter, LimiterBuilder, STORE_DEFAULT, STORE_VARIABLE, WHEN_AWAY_VARIABLE};
+pub use permit::{GrantedBy, Permit};
+pub use stats::Stats;
+pub use status::{QuotaStatus, Status, SuspensionStatus};

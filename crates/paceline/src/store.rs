@@ -64,6 +64,12 @@ impl Store {
         self.operations.load(Ordering::Relaxed)
     }
 
+    /// Whether an answer may come after its caller has gone: then the caller's layer must see to
+    /// what was granted. The other stores decide and answer in one step.
+    pub(crate) fn answers_later(&self) -> bool {
+        matches!(self.place, Place::Redis(_))
+    }
+
     fn place(&self) -> &Place {
         self.operations.fetch_add(1, Ordering::Relaxed);
         &self.place

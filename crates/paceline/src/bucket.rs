@@ -1,0 +1,393 @@
+//! The handle of one bucket, and its verbs. One verb differs from another only by how long it may
+//! wait.
+
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use paceline_core::{Ask, Cause, Decision, Micros, Policy, SPAN_MAX_US};
+
+use crate::answer::{Answer, Refusal, RefusedBy};
+use crate::away::WhenAway;
+use crate::clock::micros;
+use crate::error::Error;
+use crate::into_policy::IntoPolicy;
+use crate::limiter::{Limiter, Line, Shared};
+use crate::permit::{GrantedBy, Held, Permit};
+use crate::status::Status;
+use crate::store::Taken;
+
+/// A bucket to make calls through. Cheap to clone; clones, and all handles of the same name from
+/// the same [`Limiter`], share one queue of waiters.
+///
+/// | verb | waits | answers |
+/// |---|---|---|
+/// | [`run`](Self::run) | as long as it takes | what your call answered: acquires, spends, calls |
+/// | [`acquire`](Self::acquire) | as long as it takes | a [`Permit`] |
+/// | [`acquire_within`](Self::acquire_within) | up to a deadline, and refuses at once when that cannot be met | [`Answer`] |
+/// | [`try_acquire`](Self::try_acquire) | never | [`Answer`] |
+///
+/// Most callers want [`run`](Self::run) or [`acquire`](Self::acquire). A call that costs more than
+/// one token goes through [`cost`](Self::cost), which has the same verbs.
+#[derive(Debug, Clone)]
+pub struct Bucket {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) line: Arc<Line>,
+    pub(crate) policy: Arc<Policy>,
+}
+
+/// One kind of call on a bucket: so many tokens each. Has the same verbs as [`Bucket`].
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    pub(crate) bucket: &'a Bucket,
+    cost: u32,
+}
+
+/// What asking the store once gave.
+pub(crate) enum Asked {
+    /// A place, due in so many microseconds.
+    Placed(Held, Micros),
+    /// A permit that no store holds a place for.
+    Free(Permit),
+    /// A refusal, and when to come back in microseconds.
+    Refused(Refusal, Micros),
+}
+
+impl Bucket {
+    pub(crate) fn new(shared: Arc<Shared>, line: Arc<Line>, policy: Arc<Policy>) -> Self {
+        Self { shared, line, policy }
+    }
+
+    /// The bucket's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.line.name
+    }
+
+    /// This process's own policy. It creates the bucket; where there is one, the policy stored
+    /// with it binds (see [`status`](Self::status)).
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The same verbs for calls of `cost` tokens. A cost of 0 is refused by them.
+    #[must_use]
+    pub fn cost(&self, cost: u32) -> Call<'_> {
+        Call { bucket: self, cost }
+    }
+
+    /// Waits for a permit as long as it takes.
+    ///
+    /// Cancel safe: dropped while waiting, it takes nothing with it; its place goes to the next
+    /// waiter, or back to the bucket.
+    ///
+    /// # Errors
+    /// When the policy can never let the call pass ([`Error::is_never`]), or the store is away
+    /// ([`Error::is_unavailable`], where [`WhenAway`] is `Refuse`) or unusable.
+    pub async fn acquire(&self) -> Result<Permit, Error> {
+        self.cost(1).acquire().await
+    }
+
+    /// Waits for a permit until `deadline` from now. When that cannot be met it refuses at once and
+    /// takes nothing. Cancel safe as [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_within(&self, deadline: Duration) -> Result<Answer, Error> {
+        self.cost(1).acquire_within(deadline).await
+    }
+
+    /// Takes a permit if there is one now.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+    /// # let limiter = paceline::Limiter::open("memory:").await?;
+    /// use paceline::Answer;
+    ///
+    /// let bucket = limiter.bucket("mail", "1/h")?;
+    /// bucket.acquire().await?.spend();
+    /// match bucket.try_acquire().await? {
+    ///     Answer::Granted(permit) => permit.spend(),
+    ///     Answer::Refused(refusal) => assert!(refusal.retry_after().as_secs() > 3_590),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Answer, Error> {
+        self.cost(1).try_acquire().await
+    }
+
+    /// Waits for a permit, spends it and makes the call.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+    /// # let limiter = paceline::Limiter::open("memory:").await?;
+    /// let bucket = limiter.bucket("mail", "5/s")?;
+    /// let answer = bucket.run(async || "sent").await?;
+    /// assert_eq!(answer, "sent");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire); then the call was not made.
+    pub async fn run<T>(&self, call: impl AsyncFnOnce() -> T) -> Result<T, Error> {
+        self.cost(1).run(call).await
+    }
+
+    /// As [`Limiter::status`].
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn status(&self) -> Result<Option<Status>, Error> {
+        self.limiter().status(self.name()).await
+    }
+
+    /// As [`Limiter::suspend`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn suspend(&self, span: Duration, reason: &str) -> Result<Duration, Error> {
+        self.limiter().suspend(self.name(), span, reason).await
+    }
+
+    /// As [`Limiter::resume`].
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn resume(&self) -> Result<bool, Error> {
+        self.limiter().resume(self.name()).await
+    }
+
+    /// As [`Limiter::set_policy`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn set_policy(&self, policy: impl IntoPolicy) -> Result<bool, Error> {
+        self.limiter().set_policy(self.name(), policy).await
+    }
+
+    /// As [`Limiter::delete`].
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn delete(&self) -> Result<bool, Error> {
+        self.limiter().delete(self.name()).await
+    }
+
+    fn limiter(&self) -> Limiter {
+        Limiter::sharing(Arc::clone(&self.shared))
+    }
+}
+
+impl Call<'_> {
+    /// As [`Bucket::acquire`].
+    ///
+    /// # Errors
+    /// As there, and when the cost is 0.
+    pub async fn acquire(&self) -> Result<Permit, Error> {
+        match self.wait(None).await? {
+            Answer::Granted(permit) => Ok(permit),
+            // Without a deadline nothing refuses but a store that hands out what cannot be waited for.
+            Answer::Refused(refusal) => Err(Error::never(refusal.to_string())),
+        }
+    }
+
+    /// As [`Bucket::acquire_within`].
+    ///
+    /// # Errors
+    /// As there, and when the cost is 0.
+    pub async fn acquire_within(&self, deadline: Duration) -> Result<Answer, Error> {
+        let deadline =
+            Micros::try_from(deadline.as_micros()).unwrap_or(SPAN_MAX_US).min(SPAN_MAX_US);
+        self.wait(Some(deadline)).await
+    }
+
+    /// As [`Bucket::try_acquire`].
+    ///
+    /// # Errors
+    /// As there, and when the cost is 0.
+    pub async fn try_acquire(&self) -> Result<Answer, Error> {
+        match self.ask(0).await? {
+            Asked::Placed(held, _) => Ok(Answer::Granted(self.granted(held, 0))),
+            Asked::Free(permit) => Ok(Answer::Granted(permit)),
+            Asked::Refused(refusal, _) => Ok(Answer::Refused(self.refused(refusal))),
+        }
+    }
+
+    /// As [`Bucket::run`].
+    ///
+    /// # Errors
+    /// As there, and when the cost is 0.
+    pub async fn run<T>(&self, call: impl AsyncFnOnce() -> T) -> Result<T, Error> {
+        self.acquire().await?.spend();
+        Ok(call().await)
+    }
+
+    /// Asks the store once.
+    pub(crate) async fn ask(&self, wait_max_us: Micros) -> Result<Asked, Error> {
+        let Bucket { shared, line, policy } = self.bucket;
+        if self.cost == 0 {
+            return Err(Error::input(format!(
+                "bucket {:?}: a call costs at least 1, not 0",
+                line.name
+            )));
+        }
+        let ask = Ask { cost: i64::from(self.cost), wait_max_us };
+        match self.take(ask).await {
+            Ok(Taken { decision, policy: stored }) => {
+                let policy = stored.as_ref().unwrap_or(policy);
+                let asked = self.asked(decision, policy, false);
+                if stored.is_some() || line.share_used.load(Ordering::Relaxed) {
+                    line.share_used.store(stored.is_some(), Ordering::Relaxed);
+                    line.share().store_answered(stored);
+                }
+                asked
+            }
+            Err(error) if error.is_unavailable() => {
+                shared.counts.store_errors.add();
+                self.ask_without_store(ask, error)
+            }
+            Err(error) => shared.told(&line.name, Err(error)),
+        }
+    }
+
+    /// What `WhenAway` says.
+    fn ask_without_store(&self, ask: Ask, error: Error) -> Result<Asked, Error> {
+        let Bucket { shared, line, policy } = self.bucket;
+        match shared.when_away {
+            WhenAway::Refuse => {
+                shared.counts.refused_away.add();
+                Err(error.of_bucket(&line.name))
+            }
+            WhenAway::Allow => {
+                shared.counts.allowed_away.add();
+                Ok(Asked::Free(Permit::without_store(GrantedBy::Allowed)))
+            }
+            WhenAway::Local { processes } => {
+                line.share_used.store(true, Ordering::Relaxed);
+                // Waiting for a place of its own share is the caller's loop's business.
+                let ask = Ask { wait_max_us: 0, ..ask };
+                let (decision, share) =
+                    line.share().take(policy, processes, ask, shared.clock.now())?;
+                let asked = self.asked(decision, &share, true)?;
+                match &asked {
+                    Asked::Refused(..) => shared.counts.refused_local.add(),
+                    _ => shared.counts.granted_local.add(),
+                }
+                Ok(asked)
+            }
+        }
+    }
+
+    fn asked(&self, decision: Decision, policy: &Policy, local: bool) -> Result<Asked, Error> {
+        let Bucket { shared, line, .. } = self.bucket;
+        match decision {
+            Decision::Granted { .. } if local => {
+                Ok(Asked::Free(Permit::without_store(GrantedBy::Local)))
+            }
+            Decision::Granted { wait_us, booking } => {
+                Ok(Asked::Placed(Held::new(shared, line, booking), wait_us))
+            }
+            Decision::Denied { retry_after_us, cause } => {
+                let cause = match cause {
+                    Cause::Suspended => RefusedBy::Suspension,
+                    Cause::Quota(number) => {
+                        RefusedBy::Quota { number, text: quota_text(policy, number) }
+                    }
+                };
+                let bucket = line.name.clone();
+                let refusal = Refusal { bucket, retry_after: micros(retry_after_us), cause, local };
+                Ok(Asked::Refused(refusal, retry_after_us))
+            }
+            Decision::Never { cost_max, quota } => Err(Error::never(format!(
+                "bucket {:?}: a cost of {} can never pass quota {quota} ({}), which lets {cost_max} \
+                 through at most; {}",
+                line.name,
+                self.cost,
+                quota_text(policy, quota),
+                if cost_max == 0 {
+                    "a limit of 0 lets nothing pass"
+                } else {
+                    "split the call or raise the burst"
+                },
+            ))),
+        }
+    }
+
+    /// Takes from the store. Dropped while the answer is on its way, what was granted is given
+    /// back when it comes.
+    async fn take(&self, ask: Ask) -> Result<Taken, Error> {
+        let Bucket { shared, line, policy } = self.bucket;
+        if !shared.store.answers_later() {
+            return shared.store.take(&line.name, policy, ask).await;
+        }
+        let taking = {
+            let (shared, line, policy) = (Arc::clone(shared), Arc::clone(line), Arc::clone(policy));
+            async move { shared.store.take(&line.name, &policy, ask).await }
+        };
+        let mut flight = InFlight {
+            taking: Some(Box::pin(taking)),
+            shared: Arc::clone(shared),
+            line: Arc::clone(line),
+        };
+        std::future::poll_fn(|context| {
+            let Some(taking) = &mut flight.taking else { return Poll::Pending };
+            let answer = std::task::ready!(taking.as_mut().poll(context));
+            flight.taking = None;
+            Poll::Ready(answer)
+        })
+        .await
+    }
+
+    pub(crate) fn granted(&self, held: Held, waited: Micros) -> Permit {
+        self.bucket.shared.counts.granted.add();
+        Permit::from_store(held).after(micros(waited))
+    }
+
+    pub(crate) fn refused(&self, refusal: Refusal) -> Refusal {
+        if !refusal.local {
+            self.bucket.shared.counts.refused.add();
+        }
+        tracing::debug!(bucket = refusal.bucket, retry_after = ?refusal.retry_after, "refused");
+        refusal
+    }
+}
+
+fn quota_text(policy: &Policy, number: usize) -> String {
+    policy.quotas().get(number - 1).map(ToString::to_string).unwrap_or_default()
+}
+
+impl Line {
+    fn share(&self) -> std::sync::MutexGuard<'_, crate::away::LocalShare> {
+        self.share.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A decision on its way. Dropped early it goes on in the background, and a place that is granted
+/// then goes back.
+struct InFlight {
+    taking: Option<Pin<Box<dyn Future<Output = Result<Taken, Error>> + Send>>>,
+    shared: Arc<Shared>,
+    line: Arc<Line>,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if let Some(taking) = self.taking.take() {
+            let (shared, line) = (Arc::clone(&self.shared), Arc::clone(&self.line));
+            let runtime = shared.runtime.clone();
+            runtime.spawn(async move {
+                // Dropped, the place goes back.
+                if let Ok(Taken { decision: Decision::Granted { booking, .. }, .. }) = taking.await
+                {
+                    drop(Held::new(&shared, &line, booking));
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! A polite API client, from start to end.

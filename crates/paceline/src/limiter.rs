@@ -1,0 +1,381 @@
+//! The limiter: a store, and the handles of its buckets. What a bucket's verbs do is in
+//! [`bucket`](crate::bucket); how they wait in [`wait`](crate::wait).
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use paceline_core::{Micros, Policy, SPAN_MAX_US, Suspension};
+use tokio::runtime::Handle;
+
+use crate::away::{LocalShare, WhenAway};
+use crate::bucket::Bucket;
+use crate::clock::{Clock, ManualClock, micros};
+use crate::error::Error;
+use crate::into_policy::IntoPolicy;
+use crate::name;
+use crate::places::Places;
+use crate::stats::{Count, Counts, Stats};
+use crate::status::Status;
+use crate::store::Store;
+use crate::store::url::StoreUrl;
+
+/// The environment variable that names the default store.
+pub const STORE_VARIABLE: &str = "PACELINE_STORE";
+/// The environment variable that says what to do while the store is away.
+pub const WHEN_AWAY_VARIABLE: &str = "PACELINE_WHEN_AWAY";
+/// The store where none is named: this machine's.
+pub const STORE_DEFAULT: &str = "host:";
+
+/// A store, shared by all clones: open it once, clone it freely.
+///
+/// | to | ask the limiter for | |
+/// |---|---|---|
+/// | make calls | [`bucket`](Self::bucket), then its `acquire` | what most programs want |
+/// | operate buckets by name | [`status`](Self::status), [`suspend`](Self::suspend), [`resume`](Self::resume), [`set_policy`](Self::set_policy), [`pin_policy`](Self::pin_policy), [`delete`](Self::delete), [`list`](Self::list) | for tools and people |
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+/// use paceline::Limiter;
+///
+/// let limiter = Limiter::open("memory:").await?;
+/// let github = limiter.bucket("github", "50/s burst 10")?;
+/// github.acquire().await?.spend();
+/// assert_eq!(limiter.list().await?, ["github"]);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Limiter {
+    shared: Arc<Shared>,
+}
+
+/// What all clones and handles share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) when_away: WhenAway,
+    pub(crate) lookahead: Micros,
+    pub(crate) counts: Counts,
+    /// Where places are given back in the background.
+    pub(crate) runtime: Handle,
+    lines: Mutex<HashMap<String, Weak<Line>>>,
+}
+
+/// What all handles of one bucket in this process share: who asks, who sleeps, what is known.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) name: String,
+    /// Held by the one waiter that asks the store; first come, first served.
+    pub(crate) turn: tokio::sync::Mutex<()>,
+    pub(crate) places: Places,
+    /// This process's share while the store is away.
+    pub(crate) share: Mutex<LocalShare>,
+    /// Whether `share` holds anything; spares the usual call its lock.
+    pub(crate) share_used: AtomicBool,
+    pub(crate) spent: Count,
+    pub(crate) unspent: Count,
+}
+
+/// How a limiter is opened when the defaults do not fit.
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until `open`"]
+pub struct LimiterBuilder {
+    url: String,
+    when_away: WhenAway,
+    timeout: Duration,
+    lookahead: Duration,
+    clock: Clock,
+}
+
+impl Limiter {
+    /// Opens the store of a URL: `memory:`, `host:`, `host:/path`,
+    /// `redis://[user:password@]host[:port][/db][?prefix=]` or `rediss://`.
+    ///
+    /// A Redis server that is away is no error here: calls then get what
+    /// [`WhenAway`] says, and the connection is made as soon as the server is back.
+    ///
+    /// # Errors
+    /// When the URL is not one of these, the server does not let us in or is too old, or the host
+    /// folder cannot be used.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime; see [`blocking`](crate::blocking) for programs without one.
+    pub async fn open(url: &str) -> Result<Self, Error> {
+        Self::builder(url).open().await
+    }
+
+    /// Opens the store that `PACELINE_STORE` names, `host:` without it; `PACELINE_WHEN_AWAY` says
+    /// what to do while it is away (`refuse`, `allow`, `local/N`).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and when a variable's value is not allowed.
+    ///
+    /// # Panics
+    /// As [`open`](Self::open).
+    pub async fn from_env() -> Result<Self, Error> {
+        LimiterBuilder::from_env()?.open().await
+    }
+
+    /// A builder for the store of this URL.
+    pub fn builder(url: &str) -> LimiterBuilder {
+        LimiterBuilder {
+            url: url.to_owned(),
+            when_away: WhenAway::default(),
+            timeout: Duration::from_millis(250),
+            lookahead: Duration::from_secs(1),
+            clock: Clock::System,
+        }
+    }
+
+    /// The handle of a bucket. `policy` (its text, or a [`Policy`]) creates the bucket where there
+    /// is none; where there is one, the policy stored with it binds.
+    ///
+    /// # Errors
+    /// When the name or the policy is not allowed; nothing is asked of the store yet.
+    pub fn bucket(&self, name: &str, policy: impl IntoPolicy) -> Result<Bucket, Error> {
+        name::check(name)?;
+        let policy = policy.into_policy()?;
+        Ok(Bucket::new(Arc::clone(&self.shared), self.shared.line(name), Arc::new(policy)))
+    }
+
+    /// What there is to see of a bucket; `None` where there is none (idle buckets evaporate).
+    ///
+    /// # Errors
+    /// When the name is not allowed or the store does not answer.
+    pub async fn status(&self, name: &str) -> Result<Option<Status>, Error> {
+        name::check(name)?;
+        let look = self.shared.told(name, self.shared.store.look(name).await)?;
+        Ok(look.bucket.map(|bucket| Status::new(name, &bucket, look.now)))
+    }
+
+    /// The names of all buckets, sorted.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn list(&self) -> Result<Vec<String>, Error> {
+        self.shared.store.list().await.inspect_err(|_| self.shared.counts.store_errors.add())
+    }
+
+    /// Stops a bucket for the whole fleet, until the later of its present end and `span` from now.
+    /// Answers how long it is now suspended for. Works for a name without a bucket, too.
+    ///
+    /// # Errors
+    /// When the name, the span (more than nothing, at most ten years) or the reason (up to 256
+    /// bytes without control characters) is not allowed or the store does not answer.
+    pub async fn suspend(
+        &self,
+        name: &str,
+        span: Duration,
+        reason: &str,
+    ) -> Result<Duration, Error> {
+        name::check(name)?;
+        let for_us = Micros::try_from(span.as_micros()).unwrap_or(Micros::MAX);
+        if !(1..=SPAN_MAX_US).contains(&for_us) {
+            return Err(Error::input(format!(
+                "suspension of {span:?}: it is more than nothing and at most 3650 days"
+            )));
+        }
+        if reason.len() > 256 || reason.chars().any(char::is_control) {
+            return Err(Error::input(format!(
+                "reason {:?}: up to 256 bytes without control characters",
+                reason.chars().take(40).collect::<String>()
+            )));
+        }
+        let why = Suspension { reason: reason.to_owned(), by: author() };
+        let left = self.shared.told(name, self.shared.store.suspend(name, for_us, why).await)?;
+        tracing::info!(bucket = name, left_us = left, reason, "suspended");
+        Ok(micros(left))
+    }
+
+    /// Ends a suspension at once, for the whole fleet. Answers whether there was one.
+    ///
+    /// # Errors
+    /// When the name is not allowed or the store does not answer.
+    pub async fn resume(&self, name: &str) -> Result<bool, Error> {
+        name::check(name)?;
+        let was = self.shared.told(name, self.shared.store.resume(name).await)?;
+        tracing::info!(bucket = name, was_suspended = was, "resumed");
+        Ok(was)
+    }
+
+    /// Gives a bucket a new policy, which binds every process on its next call. What was left is
+    /// kept and cut to the new burst; equal quotas change nothing. Answers whether anything
+    /// changed. The policy goes with the idle bucket; see [`pin_policy`](Self::pin_policy).
+    ///
+    /// # Errors
+    /// When the name or the policy is not allowed or the store does not answer.
+    pub async fn set_policy(&self, name: &str, policy: impl IntoPolicy) -> Result<bool, Error> {
+        let policy = policy.into_policy()?;
+        self.set(name, policy, false).await
+    }
+
+    /// As [`set_policy`](Self::set_policy), and the policy outlives the idle bucket: it binds until
+    /// another is set or the bucket is deleted.
+    ///
+    /// # Errors
+    /// As [`set_policy`](Self::set_policy).
+    pub async fn pin_policy(&self, name: &str, policy: impl IntoPolicy) -> Result<bool, Error> {
+        let policy = policy.into_policy()?;
+        self.set(name, policy, true).await
+    }
+
+    async fn set(&self, name: &str, policy: Policy, pinned: bool) -> Result<bool, Error> {
+        name::check(name)?;
+        let set = self.shared.store.set(name, &Arc::new(policy), pinned).await;
+        let changed = self.shared.told(name, set)?;
+        tracing::info!(bucket = name, changed, pinned, "policy set");
+        Ok(changed)
+    }
+
+    /// Forgets a bucket with its policy, state and suspension: the next call starts with a full
+    /// one. Answers whether there was one.
+    ///
+    /// # Errors
+    /// When the name is not allowed or the store does not answer.
+    pub async fn delete(&self, name: &str) -> Result<bool, Error> {
+        name::check(name)?;
+        let was = self.shared.told(name, self.shared.store.delete(name).await)?;
+        tracing::info!(bucket = name, existed = was, "deleted");
+        Ok(was)
+    }
+
+    /// Counts since the limiter was opened.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let counts = &self.shared.counts;
+        Stats {
+            granted: counts.granted.get(),
+            refused: counts.refused.get(),
+            given_back: counts.given_back.get(),
+            store_operations: self.shared.store.operations(),
+            store_errors: counts.store_errors.get(),
+            refused_away: counts.refused_away.get(),
+            allowed_away: counts.allowed_away.get(),
+            granted_local: counts.granted_local.get(),
+            refused_local: counts.refused_local.get(),
+        }
+    }
+
+    pub(crate) fn sharing(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl LimiterBuilder {
+    /// What `PACELINE_STORE` and `PACELINE_WHEN_AWAY` say.
+    ///
+    /// # Errors
+    /// When a variable's value is not allowed.
+    pub fn from_env() -> Result<Self, Error> {
+        let variable = |name: &str| match std::env::var(name) {
+            Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+            Err(std::env::VarError::NotPresent) => Ok(None),
+            Err(std::env::VarError::NotUnicode(_)) => {
+                Err(Error::input(format!("{name} is not valid Unicode")))
+            }
+        };
+        let url = variable(STORE_VARIABLE)?.unwrap_or_else(|| STORE_DEFAULT.to_owned());
+        let mut builder = Limiter::builder(&url);
+        if let Some(value) = variable(WHEN_AWAY_VARIABLE)? {
+            builder = builder.when_away(value.parse()?);
+        }
+        Ok(builder)
+    }
+
+    /// What a call gets while the store is away; [`WhenAway::Refuse`] unless said.
+    pub fn when_away(mut self, when_away: WhenAway) -> Self {
+        self.when_away = when_away;
+        self
+    }
+
+    /// How long one operation on the store may take; 250 ms unless said, at least 1 ms.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout.max(Duration::from_millis(1));
+        self
+    }
+
+    /// How far ahead a waiting call books its place; 1 s unless said, at most a minute. A process
+    /// that is killed wastes at most what it has booked.
+    pub fn lookahead(mut self, lookahead: Duration) -> Self {
+        self.lookahead = lookahead.min(Duration::from_secs(60));
+        self
+    }
+
+    /// Takes the time from a clock moved by hand, in every decision and every sleep: for tests and
+    /// for replaying traces.
+    pub fn manual_clock(mut self, clock: ManualClock) -> Self {
+        self.clock = Clock::Manual(clock);
+        self
+    }
+
+    /// Opens the store.
+    ///
+    /// # Errors
+    /// As [`Limiter::open`].
+    ///
+    /// # Panics
+    /// As [`Limiter::open`].
+    pub async fn open(self) -> Result<Limiter, Error> {
+        let url: StoreUrl = self.url.parse()?;
+        let store = Store::open(&url, self.clock.clone(), self.timeout).await?;
+        Ok(Limiter {
+            shared: Arc::new(Shared {
+                store,
+                clock: self.clock,
+                when_away: self.when_away,
+                lookahead: Micros::try_from(self.lookahead.as_micros()).unwrap_or(1_000_000),
+                counts: Counts::default(),
+                runtime: Handle::current(),
+                lines: Mutex::default(),
+            }),
+        })
+    }
+}
+
+impl Shared {
+    /// The line of a bucket; all handles of one name share it.
+    fn line(&self, name: &str) -> Arc<Line> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = lines.get(name).and_then(Weak::upgrade) {
+            return line;
+        }
+        // Lines whose handles are gone leave their names behind; they go when the table doubles.
+        if lines.len() == lines.capacity() {
+            lines.retain(|_, line| line.strong_count() > 0);
+        }
+        let line = Arc::new(Line {
+            name: name.to_owned(),
+            turn: tokio::sync::Mutex::default(),
+            places: Places::default(),
+            share: Mutex::default(),
+            share_used: AtomicBool::new(false),
+            spent: Count::default(),
+            unspent: Count::default(),
+        });
+        lines.insert(name.to_owned(), Arc::downgrade(&line));
+        line
+    }
+
+    /// Counts a failure and tells it with the bucket it happened to.
+    pub(crate) fn told<T>(&self, name: &str, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|error| {
+            self.counts.store_errors.add();
+            error.of_bucket(name)
+        })
+    }
+}
+
+/// Who suspends, as `host/process id`.
+fn author() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let host = host.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
+    let host = host.trim();
+    let host = if host.is_empty() { "localhost" } else { host };
+    format!("{host}/{}", std::process::id())
+}

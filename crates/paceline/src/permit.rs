@@ -1,0 +1,153 @@
+//! One granted call. Spent right before the call goes out; given back when dropped unspent.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use paceline_core::Booking;
+
+use crate::limiter::{Line, Shared};
+
+/// Permits that may be dropped unspent, with none spent before, until a warning says that the
+/// program seems to have forgotten [`Permit::spend`].
+const UNSPENT_SUSPICIOUS: u64 = 16;
+
+/// One granted call. Call [`spend`](Self::spend) right before the request goes out; a permit
+/// dropped before that gives its place back to the bucket.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+/// # let limiter = paceline::Limiter::open("memory:").await?;
+/// # let bucket = limiter.bucket("github", "50/s")?;
+/// # async fn call_the_api() {}
+/// let permit = bucket.acquire().await?;
+/// permit.spend();
+/// call_the_api().await;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "call `.spend()` right before the request goes out; dropped unspent, it gives its place back"]
+pub struct Permit {
+    /// `None` once spent, and where no store holds a place.
+    held: Option<Held>,
+    granted_by: GrantedBy,
+    waited: Duration,
+}
+
+/// Who granted a permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GrantedBy {
+    /// The shared store: the whole fleet knows of it.
+    Store,
+    /// This process's own share, because the store is away.
+    Local,
+    /// Nobody: the store is away and the user chose to allow.
+    Allowed,
+}
+
+/// A booking in the store. Dropped, it goes back to the bucket.
+#[derive(Debug)]
+pub(crate) struct Held {
+    shared: Arc<Shared>,
+    line: Arc<Line>,
+    booking: Booking,
+    /// Whether it still has to be given back.
+    owed: bool,
+}
+
+impl Permit {
+    pub(crate) fn from_store(held: Held) -> Self {
+        Self { held: Some(held), granted_by: GrantedBy::Store, waited: Duration::ZERO }
+    }
+
+    pub(crate) fn without_store(granted_by: GrantedBy) -> Self {
+        Self { held: None, granted_by, waited: Duration::ZERO }
+    }
+
+    pub(crate) fn after(mut self, waited: Duration) -> Self {
+        self.waited = waited;
+        self
+    }
+
+    /// Uses the permit: the call goes out now.
+    pub fn spend(mut self) {
+        if let Some(held) = self.held.take() {
+            held.line.spent.add();
+            held.release();
+        }
+    }
+
+    /// Who granted it.
+    #[must_use]
+    pub fn granted_by(&self) -> GrantedBy {
+        self.granted_by
+    }
+
+    /// How long the caller waited for it.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        let line = Arc::clone(&held.line);
+        drop(held);
+        line.unspent.add();
+        if line.spent.get() == 0 && line.unspent.get() == UNSPENT_SUSPICIOUS {
+            tracing::warn!(
+                bucket = line.name,
+                "{UNSPENT_SUSPICIOUS} permits in a row were dropped unspent and gave their place \
+                 back; call `permit.spend()` right before each request, or the limit does not hold"
+            );
+        }
+    }
+}
+
+impl Held {
+    pub(crate) fn new(shared: &Arc<Shared>, line: &Arc<Line>, booking: Booking) -> Self {
+        Self { shared: Arc::clone(shared), line: Arc::clone(line), booking, owed: true }
+    }
+
+    /// Lets go of it without giving it back: it is spent, void, or somebody else's by now.
+    pub(crate) fn release(mut self) -> Booking {
+        self.owed = false;
+        self.booking
+    }
+
+    pub(crate) fn booking(&self) -> Booking {
+        self.booking
+    }
+}
+
+impl Drop for Held {
+    /// Gives the place back: at once where the store answers without waiting, else in the
+    /// background of the runtime the limiter was opened in. If that is gone the place stays spent.
+    fn drop(&mut self) {
+        if !self.owed {
+            return;
+        }
+        let (shared, line, booking) =
+            (Arc::clone(&self.shared), Arc::clone(&self.line), self.booking);
+        let runtime = shared.runtime.clone();
+        let mut giving: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+            match shared.store.give_back(&line.name, booking).await {
+                Ok(_) => shared.counts.given_back.add(),
+                Err(error) => {
+                    shared.counts.store_errors.add();
+                    tracing::debug!(bucket = line.name, %error, "a place could not be given back");
+                }
+            }
+        });
+        // A store that waits needs the runtime's timer.
+        let _entered = runtime.enter();
+        let mut context = Context::from_waker(Waker::noop());
+        if giving.as_mut().poll(&mut context).is_pending() {
+            runtime.spawn(giving);
+        }
+    }
+}
