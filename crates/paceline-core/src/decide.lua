@@ -259,10 +259,14 @@ elseif op == 'check' or op == 'give_back' then
     return {0}
   end
   local cost, before = ARGV[5] + 0, ARGV[6] + 0
-  -- The last booking of all takes the bucket's moment back with it, though never before the one
-  -- that came before, nor before now.
-  local back_to = at
-  if due == at then
+  -- A booking at the bucket's moment takes that back with it, though never before the one that
+  -- came before it, nor before now. Not where there is a window: it has forgotten what had left
+  -- by then.
+  local last, back_to = due == at, at
+  for i = 1, quotas do
+    last = last and numbers[base + 5 * i] ~= 'w'
+  end
+  if last then
     back_to = min(at, max(bucket_time, before))
   end
   for i = 1, quotas do
@@ -271,10 +275,13 @@ elseif op == 'check' or op == 'give_back' then
       local rate, unit, capacity = numbers[n + 1] + 0, numbers[n + 2] + 0, numbers[n + 3] + 0
       local refilled = (at - due) * rate
       local back = max(cost * unit - refilled, 0)
+      -- As of an earlier moment the credit may be negative, where another booking of the same
+      -- moment stands.
       local earned = (at - back_to) * rate
-      levels[i] = max(min(levels[i] + back - earned, capacity), 0)
-    elseif windows[i] then
-      -- The booking's tokens come out of the first entries that can hold them.
+      levels[i] = min(levels[i] + back, capacity) - earned
+    elseif windows[i] and due + numbers[n + 2] > at then
+      -- Once its span is over, its tokens have left the window by themselves. Else they come out
+      -- of the first entries that can hold them.
       local _, newest, held, others = match(windows[i], '^(%S+) (%S+) (%S+)(.*)$')
       local window, back = nil, cost
       for time, tokens in gmatch(others .. ' ' .. newest .. ' ' .. held, '(%S+) (%S+)') do

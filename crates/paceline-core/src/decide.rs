@@ -213,20 +213,25 @@ pub fn give_back(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> bo
         return false;
     }
     let clock = state.clock.seen_at(now);
-    // The last booking of all takes the bucket's moment back with it, though never before the one
-    // that came before, nor before now.
     let at = state.at;
-    let back_to =
-        if booking.due == at { at.min(clock.bucket_time(now).max(booking.before)) } else { at };
+    // A booking at the bucket's moment takes that back with it, though never before the one that
+    // came before it, nor before now. Not where there is a window: it has forgotten what had left
+    // by then.
+    let windows = policy.gates().iter().any(|gate| matches!(gate, Gate::Window { .. }));
+    let last = booking.due == at && !windows;
+    let back_to = if last { at.min(clock.bucket_time(now).max(booking.before)) } else { at };
     for (gate, level) in policy.gates().iter().zip(&mut state.levels) {
         match (gate, level) {
             (Gate::Bucket { rate, unit, capacity, .. }, Level::Credit(credit)) => {
                 let refilled = (at - booking.due).saturating_mul(*rate);
                 let back = booking.cost.saturating_mul(*unit).saturating_sub(refilled).max(0);
+                // As of an earlier moment the credit may be negative, where another booking of
+                // the same moment stands.
                 let earned = (at - back_to).saturating_mul(*rate);
-                *credit = credit.saturating_add(back).saturating_sub(earned).clamp(0, *capacity);
+                *credit = credit.saturating_add(back).min(*capacity).saturating_sub(earned);
             }
-            (Gate::Window { .. }, Level::Window(window)) => {
+            // Once its span is over, its tokens have left the window by themselves.
+            (Gate::Window { span_us, .. }, Level::Window(window)) if booking.due + span_us > at => {
                 give_back_window(window, booking);
             }
             _ => {}
@@ -352,7 +357,8 @@ fn carry(old: &Gate, level: &Level, new: &Gate, at: Micros, bucket_time: Micros)
                 return Level::Credit(0);
             }
             let credit = credit_at(*credit, old, bucket_time - at);
-            let scaled = i128::from(credit) * i128::from(*unit_new) / i128::from(*unit_old);
+            let scaled =
+                (i128::from(credit) * i128::from(*unit_new)).div_euclid(i128::from(*unit_old));
             // What does not fit is cut to the capacity.
             Level::Credit(i64::try_from(scaled).unwrap_or(i64::MAX).min(*capacity))
         }

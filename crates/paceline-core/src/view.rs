@@ -54,7 +54,10 @@ impl Bucket {
                 let (remaining, capacity) = match (gate, level) {
                     (Gate::Bucket { rate, unit, capacity, .. }, Level::Credit(credit)) => {
                         let earned = (bucket_time - self.state.at).max(0).saturating_mul(*rate);
-                        (credit.saturating_add(earned).min(*capacity) / unit, capacity / unit)
+                        (
+                            (credit.saturating_add(earned).min(*capacity) / unit).max(0),
+                            capacity / unit,
+                        )
                     }
                     (Gate::Window { limit, span_us, .. }, Level::Window(window)) => {
                         let live =
