@@ -1,1 +1,4 @@
-fn main() {}
+//! The library as its users see it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod limiter;
