@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::decide::{Ask, Booking, Cause, Decision, Standing};
-use crate::policy::Gate;
+use crate::policy::{Gate, IDLE_DEFAULT_US};
 use crate::state::{Bucket, Clock, Level, State, Suspension, Window};
 use crate::{Micros, Policy, PolicyError};
 
@@ -57,30 +57,33 @@ impl<'a> Call<'a> {
     /// The script's arguments. `given_now` replaces the server's time when replaying.
     #[must_use]
     pub fn args(&self, given_now: Option<Micros>) -> Vec<Cow<'a, str>> {
-        let now = given_now.map_or(Cow::Borrowed(""), number);
+        let op = |name: &'static str| match given_now {
+            None => Cow::Borrowed(name),
+            Some(now) => Cow::Owned(format!("{name}@{now}")),
+        };
         let mut args = Vec::with_capacity(16);
         match self {
             Self::Take { policy, ask } => {
-                args.extend(["take".into(), now, number(ask.cost), number(ask.wait_max_us)]);
+                args.extend([op("take"), number(ask.cost), number(ask.wait_max_us)]);
                 args.extend(policy.script_args().iter().map(|arg| Cow::Borrowed(arg.as_str())));
             }
             Self::Check(booking) => {
-                args.extend(["check".into(), now, number(booking.granted_at), number(booking.due)]);
+                args.extend([op("check"), number(booking.granted_at), number(booking.due)]);
             }
             Self::GiveBack(Booking { cost, granted_at, due, before }) => {
-                args.extend(["give_back".into(), now]);
+                args.push(op("give_back"));
                 args.extend([granted_at, due, cost, before].map(|it| number(*it)));
             }
             Self::Suspend { for_us, why } => {
-                args.extend(["suspend".into(), now, number(*for_us)]);
+                args.extend([op("suspend"), number(*for_us)]);
                 args.extend([why.reason.as_str().into(), why.by.as_str().into()]);
             }
-            Self::Resume => args.extend(["resume".into(), now]),
+            Self::Resume => args.push(op("resume")),
             Self::Set { policy, pinned } => {
-                args.extend(["set".into(), now, if *pinned { "1" } else { "0" }.into(), "".into()]);
+                args.extend([op("set"), if *pinned { "1" } else { "0" }.into(), "".into()]);
                 args.extend(policy.script_args().iter().map(|arg| Cow::Borrowed(arg.as_str())));
             }
-            Self::Look => args.extend(["look".into(), now]),
+            Self::Look => args.push(op("look")),
         }
         args
     }
@@ -90,28 +93,28 @@ fn number(value: i64) -> Cow<'static, str> {
     Cow::Owned(value.to_string())
 }
 
-/// The policy as the script takes it: text, plan, idle expiry, whether it has windows, and the
-/// plan's numbers one by one (so that the usual call parses nothing).
+/// The policy as the script takes it: plan, text, idle expiry, whether it has windows, and the
+/// numbers of each quota one by one (so that the usual call parses nothing).
 pub(crate) fn policy_args(text: &str, idle_us: Micros, gates: &[Gate]) -> Vec<String> {
-    let words = |kind: &str, numbers: [i64; 4]| {
-        std::iter::once(kind.to_owned()).chain(numbers.map(|it| it.to_string())).collect::<Vec<_>>()
-    };
-    let numbers: Vec<String> = gates
-        .iter()
-        .flat_map(|gate| match *gate {
+    let mut plan = format!("{STATE_VERSION} {idle_us}");
+    let mut numbers = Vec::with_capacity(3 * gates.len());
+    let mut windows = "";
+    for gate in gates {
+        let (kind, [a, b, c], interval_us) = match *gate {
             Gate::Bucket { rate, unit, capacity, interval_us } => {
-                words("b", [rate, unit, capacity, interval_us])
+                numbers.extend([rate, unit, capacity]);
+                ("b", [rate, unit, capacity], interval_us)
             }
             Gate::Window { limit, span_us, chunk, interval_us } => {
-                words("w", [limit, span_us, chunk, interval_us])
+                windows = "w";
+                numbers.extend([limit, span_us, -chunk]);
+                ("w", [limit, span_us, chunk], interval_us)
             }
-        })
-        .collect();
-    let plan = format!("{STATE_VERSION} {}", numbers.join(" "));
-    let windows = gates.iter().any(|gate| matches!(gate, Gate::Window { .. }));
-    let windows = if windows { "w" } else { "" };
-    let head = [text.to_owned(), plan, idle_us.to_string(), windows.to_owned()];
-    head.into_iter().chain(numbers).collect()
+        };
+        plan.push_str(&format!(" {kind} {a} {b} {c} {interval_us}"));
+    }
+    let head = [plan, text.to_owned(), idle_us.to_string(), windows.to_owned()];
+    head.into_iter().chain(numbers.iter().map(ToString::to_string)).collect()
 }
 
 /// What came back does not have the form the script gives.
@@ -214,8 +217,15 @@ pub fn bucket(fields: &HashMap<String, String>) -> Result<Option<Bucket>, Unread
     let levels = levels.iter().enumerate().map(level).collect::<Result<Vec<_>, _>>()?;
     let text = |name: &str| fields.get(name).cloned().unwrap_or_default();
     let suspension = (until != 0).then(|| Suspension { reason: text("reason"), by: text("by") });
-    let [keep_us, made] = numbers(&[field("keep_us")?, field("made")?])?[..] else {
-        return Err(unreadable("hash", clock_text));
+    let made = field("made")?;
+    let made = made.parse().map_err(|_| unreadable("number", made))?;
+    // The plan's second word says how long it is kept; without a policy, as any idle bucket.
+    let keep_us = match fields.get("plan") {
+        None => IDLE_DEFAULT_US,
+        Some(plan) => {
+            let kept = plan.split(' ').nth(1).and_then(|word| word.parse().ok());
+            kept.ok_or_else(|| unreadable("plan", plan))?
+        }
     };
     let state = State {
         clock: Clock { seen, paused, since, until },

@@ -209,7 +209,7 @@ fn call(step: &Step, own: &Arc<Policy>) -> Vec<String> {
         Step::Check(booking) => Call::Check(*booking),
         Step::GiveBack(booking) => Call::GiveBack(*booking),
     };
-    call.args(Some(0)).into_iter().map(|arg| arg.into_owned()).collect()
+    call.args(None).into_iter().map(|arg| arg.into_owned()).collect()
 }
 
 /// The numbers of a reply; the policy's text behind them is left out.
@@ -245,7 +245,7 @@ impl Twin {
     fn queue(&mut self, args: &[String], now: Micros) {
         let key = format!("twin {}", self.key);
         let evalsha = self.pipe.cmd("EVALSHA").arg(&self.sha).arg(1).arg(&key);
-        evalsha.arg(&args[0]).arg(now).arg(&args[2..]);
+        evalsha.arg(format!("{}@{now}", args[0])).arg(&args[1..]);
         self.pipe.cmd("HGETALL").arg(&key);
     }
 
