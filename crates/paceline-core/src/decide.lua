@@ -18,7 +18,7 @@
 --   resume, look
 --   policy:    4 plan, 5 text, 6 keep_us, 7 'w' where it has windows, 8.. three numbers a quota:
 --              rate unit capacity of a token bucket, limit span_us -chunk of a window
--- plan     '1 keep_us', then for each quota 'b rate unit capacity interval_us'
+-- plan     '1 keep_us', then for each quota 'b rate unit burst interval_us'
 --                                        or 'w limit span_us chunk interval_us'
 -- reply    take       {1, wait_us, now, due, before} granted; {2, retry_after_us, quota or 0 where
 --                     suspended} denied; {3, cost_max, quota} never; then the policy's text
@@ -76,7 +76,7 @@ elseif plan then
   for kind, a, b, c in string.gmatch(gates, '(%S) (%S+) (%S+) (%S+) %S+') do
     local n = 3 * quotas
     quotas = quotas + 1
-    numbers[n + 1], numbers[n + 2], numbers[n + 3] = a, b, kind == 'w' and -c or c
+    numbers[n + 1], numbers[n + 2], numbers[n + 3] = a, b, kind == 'w' and -c or c * b
     windows[quotas] = kind == 'w' and call('HGET', key, 'window ' .. quotas)
   end
 end
@@ -409,6 +409,8 @@ elseif op == 'set' then
         else
           local old = numbers[n + 1] + 0
           local credit = math.min(levels[j] + (bucket_time - at) * numbers[n], numbers[n + 2] + 0)
+          -- Negative where a booking ahead stands, which is void.
+          credit = math.max(credit, 0)
           local tokens = math.floor(credit / old)
           local scaled = tokens * unit + scale(credit - tokens * old, unit, old)
           new_levels[i] = math.min(scaled, capacity)

@@ -356,7 +356,8 @@ fn carry(old: &Gate, level: &Level, new: &Gate, at: Micros, bucket_time: Micros)
             if at > bucket_time {
                 return Level::Credit(0);
             }
-            let credit = credit_at(*credit, old, bucket_time - at);
+            // Negative where a booking ahead stands, which is void.
+            let credit = credit_at(*credit, old, bucket_time - at).max(0);
             let scaled =
                 (i128::from(credit) * i128::from(*unit_new)).div_euclid(i128::from(*unit_old));
             // What does not fit is cut to the capacity.

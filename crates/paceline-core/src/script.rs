@@ -103,7 +103,8 @@ pub(crate) fn policy_args(text: &str, idle_us: Micros, gates: &[Gate]) -> Vec<St
         let (kind, [a, b, c], interval_us) = match *gate {
             Gate::Bucket { rate, unit, capacity, interval_us } => {
                 numbers.extend([rate, unit, capacity]);
-                ("b", [rate, unit, capacity], interval_us)
+                // The burst rather than the capacity: a short plan keeps the hash compact.
+                ("b", [rate, unit, capacity / unit], interval_us)
             }
             Gate::Window { limit, span_us, chunk, interval_us } => {
                 windows = "w";

@@ -1,0 +1,66 @@
+//! Paceline's figures, each measured beside its target. Run it with
+//! `cargo run --release -p paceline-bench`; a word picks the figures whose name holds it.
+//! Machines are noisy: ratios are of measurements taken in turn within one run, and the median
+//! of many rounds is shown.
+#![allow(
+    clippy::print_stdout,
+    clippy::expect_used,
+    reason = "a measuring program prints and fails loudly"
+)]
+
+mod script;
+
+/// One measured figure.
+struct Figure {
+    what: String,
+    target: String,
+    measured: String,
+    met: bool,
+}
+
+fn main() {
+    let word = std::env::args().nth(1).unwrap_or_default();
+    type Measure = fn() -> Figure;
+    let measures: [(&str, Measure); 6] = [
+        ("script, one quota", || {
+            script::ratio("script, one quota", "1000000/s burst 1000000000", 3.0)
+        }),
+        ("script, two quotas", || {
+            let policy = "1000000/s burst 1000000000, 60000000/m burst 1000000000";
+            script::ratio("script, two quotas", policy, 4.0)
+        }),
+        ("script, bucket and window", || {
+            let policy = "1000000/s burst 1000000000, window 1000000000/m";
+            script::ratio("script, bucket and window", policy, 4.0)
+        }),
+        ("script, strict window of 64, full", || {
+            script::ratio("script, full window, refusing", "window 64/d", 4.0)
+        }),
+        ("Redis memory, two token buckets", || {
+            script::memory("Redis memory, two token buckets", "50/s burst 10, 1000/h", 300)
+        }),
+        ("Redis memory, bucket and window", || {
+            script::memory(
+                "Redis memory, bucket and window",
+                "50/s burst 10, window 1000/m guard 50ms",
+                300,
+            )
+        }),
+    ];
+    for (name, measure) in measures {
+        if !name.contains(&word) {
+            continue;
+        }
+        let Figure { what, target, measured, met } = measure();
+        println!(
+            "{what:<40} {measured:<34} target {target:<20} {}",
+            if met { "met" } else { "MISSED" }
+        );
+    }
+}
+
+/// The middle of the values.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
