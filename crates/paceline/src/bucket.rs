@@ -368,10 +368,12 @@ impl Line {
     }
 }
 
+type Taking = Pin<Box<dyn Future<Output = Result<Taken, Error>> + Send>>;
+
 /// A decision on its way. Dropped early it goes on in the background, and a place that is granted
 /// then goes back.
 struct InFlight {
-    taking: Option<Pin<Box<dyn Future<Output = Result<Taken, Error>> + Send>>>,
+    taking: Option<Taking>,
     shared: Arc<Shared>,
     line: Arc<Line>,
 }

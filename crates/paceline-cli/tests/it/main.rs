@@ -1,1 +1,1 @@
-fn main() {}
+//! The command line as its users see it.

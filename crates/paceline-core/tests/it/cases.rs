@@ -131,7 +131,7 @@ fn c13_a_lifetime_is_always_a_whole_positive_time_below_the_cap() {
                 case.allowed(burst, 0);
                 let lifetime = case.slot.as_ref().unwrap().lifetime_us(START);
                 assert!(
-                    lifetime >= S && lifetime <= 36_500 * 86_400 * S,
+                    (S..=36_500 * 86_400 * S).contains(&lifetime),
                     "{limit}/{interval}: {lifetime}"
                 );
             }

@@ -133,3 +133,32 @@ impl Shard {
 fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::super::local;
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[tokio::test]
+    async fn a_thousand_idle_buckets_cost_no_later_call_a_sweep_and_are_gone_all_the_same() {
+        let clock = ManualClock::at(1_790_000_000_000_000);
+        let memory = Memory::new(Clock::Manual(clock.clone()));
+        let policy = Arc::new("1/s".parse().unwrap());
+        let ask = paceline_core::Ask { cost: 1, wait_max_us: 0 };
+        for number in 0..1_000 {
+            local::take(&memory, &format!("idle {number}"), &policy, ask).await.unwrap();
+        }
+        assert_eq!((memory.held(), memory.list().len()), (1_000, 1_000));
+        clock.advance(Duration::from_secs(60));
+        assert_eq!((memory.held(), memory.list().len()), (1_000, 0));
+        for number in 0..1_000 {
+            local::take(&memory, &format!("new {number}"), &policy, ask).await.unwrap();
+        }
+        assert_eq!(memory.list().len(), 1_000);
+        assert!(memory.held() < 1_100, "{} held", memory.held());
+    }
+}
