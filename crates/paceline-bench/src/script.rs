@@ -20,7 +20,7 @@ pub(crate) fn ratio(what: &str, policy: &str, target: f64) -> Figure {
     let mut connection = client.get_connection().expect("our own server");
     let policy: Policy = policy.parse().expect("a policy");
     let ask = Ask { cost: 1, wait_max_us: 0 };
-    let args: Vec<String> = Call::Take { policy: &policy, ask }
+    let args: Vec<Vec<u8>> = Call::Take { policy: &policy, ask }
         .args(None)
         .into_iter()
         .map(|arg| arg.into_owned())
@@ -47,7 +47,7 @@ fn per_call(
     server: &RedisServer,
     connection: &mut redis::Connection,
     source: &str,
-    args: &[String],
+    args: &[Vec<u8>],
 ) -> f64 {
     let sha: String =
         redis::cmd("SCRIPT").arg("LOAD").arg(source).query(connection).expect("the script loads");

@@ -2,38 +2,43 @@
 -- Same names, same order; vectors/ holds both to the same answers. State version 1.
 --
 -- KEYS[1]  the bucket, a hash:
---   policy    its text                      plan      the same compiled (see below), with how
---   made      when it or its policy began             long it is kept idle at least
---   'seen paused ahead levels since until'  the clock, how far `at` is ahead of it, for each quota
---             a token bucket's credit in units ('-' for a window), and while suspended since when
---             and until when
+--   policy      its text
+--   plan        the same compiled (see below) is the name of the field that holds the clock, so
+--               that one HGET both reads the bucket and shows that its policy is the caller's:
+--               'seen', for each quota a token bucket's credit in units ('-' for a window), then
+--               where they are not 0 'ahead paused', and while suspended 'since until'. `at` is
+--               `ahead` later than bucket time at `seen`. Before a bucket has a policy this field
+--               is 'no policy'.
+--   made        when it or its policy began
 --   'window N'  used, newest entry, then the others from the oldest: pairs of moment and tokens
 --   reason, by  while suspended
 -- ARGV[1]  operation; when replaying, followed by '@' and the time to take in microseconds
---   take       2 cost        3 wait_max_us  4.. policy
---   set        2 pinned      3 -            4.. policy
+--   take       2 numbers: cost wait_max_us policy's    3 plan  4 text  5 keep_ms
+--              6.. 'window N' for each quota that is one
+--   set        2 numbers: pinned 0 policy's            3 plan  4 text
 --   suspend    2 for_us      3 reason       4 by
 --   check      2 granted_at  3 due
 --   give_back  2 granted_at  3 due          4 cost   5 before
 --   resume, look
---   policy:    4 plan, 5 text, 6 keep_us, 7 'w' where it has windows, 8.. three numbers a quota:
---              rate unit capacity of a token bucket, limit span_us -chunk of a window
+--   numbers    packed doubles, big endian, since parsing text would be a tenth of the work: those
+--              named, then the policy's keep_us and three a quota: rate unit capacity of a token
+--              bucket, limit span_us -chunk of a window.
 -- plan     '1 keep_us', then for each quota 'b rate unit burst interval_us'
 --                                        or 'w limit span_us chunk interval_us'
 -- reply    take       {1, wait_us, now, due, before} granted; {2, retry_after_us, quota or 0 where
 --                     suspended} denied; {3, cost_max, quota} never; then the policy's text
---                     where the bucket's is not the caller's
+--                     where the bucket's is not the caller's. The usual grant, under the caller's
+--                     policy and with nothing booked before it, is the field as written.
 --          set        {changed}       suspend  {left_us}     resume  {was}
 --          check      {1, wait_us} stands, {0} void          give_back  {given}
 --          look       {now, the hash}
 --
 -- All numbers are whole and below 2^53, so exact; '%d' prints them whole (tostring would not).
 -- The usual call makes no function, parses nothing it does not need and asks the server four times:
--- TIME, HMGET, HSET, PEXPIRE. Every look-up and every table counts here, hence few locals, `if` in
+-- TIME, HGET, HSET, PEXPIRE. Every look-up and every table counts here, hence few locals, `if` in
 -- place of min and max, and `+ 0`, which makes a number of a text.
 
 local call, match, format, ARGV, key = redis.call, string.match, string.format, ARGV, KEYS[1]
-local CLOCK = 'seen paused ahead levels since until'
 local op, now = ARGV[1], nil
 if op ~= 'take' and string.find(op, '@', 1, true) then
   op, now = match(op, '^(.-)@(.*)$')
@@ -46,57 +51,92 @@ if op == 'look' then
   return {now, call('HGETALL', key)}
 end
 
--- Reading. `numbers` holds the numbers of quota i from numbers[base + 3 * i] on: the caller's
--- arguments where its policy is the bucket's.
-local own, keep_us, windows, plan, clock
+-- Reading: `numbers` holds three for each quota, from 3 * i - 2 on for quota i.
+local numbers, quotas, own, cost, wait_max_us, keep_us = nil, 0, nil, nil, nil, nil
 if op == 'take' or op == 'set' then
-  own, keep_us = ARGV[4], ARGV[6] + 0
-end
-if own and ARGV[7] == 'w' then
-  local fields = {'plan', CLOCK}
-  for i = 1, (#ARGV - 7) / 3 do
-    fields[2 + i] = 'window ' .. i
-  end
-  windows = call('HMGET', key, unpack(fields))
-  plan, clock = table.remove(windows, 1), table.remove(windows, 1)
-else
-  local read = call('HMGET', key, 'plan', CLOCK)
-  plan, clock = read[1], read[2]
-end
-local numbers, base, quotas = ARGV, 5, 0
-if plan == own or op == 'take' and not plan then
-  quotas = (#ARGV - 7) / 3
-elseif plan then
-  local version, kept, gates = match(plan, '^(%S+) (%S+)(.*)$')
-  if version ~= '1' then
-    return redis.error_reply('PACELINE state version ' .. version .. ' is not this script\'s (1): '
-      .. 'upgrade this process, or delete the bucket')
-  end
-  keep_us, numbers, base, windows = kept + 0, {}, -2, {}
-  for kind, a, b, c in string.gmatch(gates, '(%S) (%S+) (%S+) (%S+) %S+') do
+  local packed, position, a, b, c = ARGV[2], nil, nil, nil, nil
+  own = ARGV[3]
+  cost, wait_max_us, keep_us, a, b, c, position = struct.unpack('>dddddd', packed)
+  numbers, quotas = {a, b, c}, 1
+  while position <= #packed do
     local n = 3 * quotas
+    numbers[n + 1], numbers[n + 2], numbers[n + 3], position =
+      struct.unpack('>ddd', packed, position)
     quotas = quotas + 1
-    numbers[n + 1], numbers[n + 2], numbers[n + 3] = a, b, kind == 'w' and -c or c * b
-    windows[quotas] = kind == 'w' and call('HGET', key, 'window ' .. quotas)
+  end
+end
+local plan, clock, windows, hash = own, nil, nil, nil
+if op == 'take' then
+  if ARGV[6] then
+    local read, k = call('HMGET', key, own, unpack(ARGV, 6)), 1
+    clock, windows = read[1], {}
+    for i = 1, quotas do
+      if numbers[3 * i] < 0 then
+        k = k + 1
+        windows[i] = read[k]
+      end
+    end
+  else
+    clock = call('HGET', key, own)
+  end
+end
+local new, new_quotas, new_keep_us = numbers, quotas, keep_us
+if not clock then
+  -- No bucket, or one of another policy: all of it is read.
+  local all = call('HGETALL', key)
+  hash, plan = {}, nil
+  for i = 1, #all, 2 do
+    hash[all[i]] = all[i + 1]
+    if string.find(all[i], '^%d') then
+      plan = all[i]
+    end
+  end
+  clock = hash[plan or 'no policy']
+  if all[1] and not clock then
+    return redis.error_reply('PACELINE the hash under this key is not a bucket')
+  end
+  if plan then
+    local version, kept, gates = match(plan, '^(%S+) (%S+)(.*)$')
+    if version ~= '1' then
+      return redis.error_reply('PACELINE state version ' .. version
+        .. ' is not this script\'s (1): upgrade this process, or delete the bucket')
+    end
+    numbers, quotas, keep_us, windows = {}, 0, kept + 0, {}
+    for kind, a, b, c in string.gmatch(gates, '(%S) (%S+) (%S+) (%S+) %S+') do
+      local n = 3 * quotas
+      quotas = quotas + 1
+      a, b, c = a + 0, b + 0, c + 0
+      numbers[n + 1], numbers[n + 2], numbers[n + 3] = a, b, kind == 'w' and -c or c * b
+      windows[quotas] = hash['window ' .. quotas]
+    end
+  elseif op ~= 'take' then
+    numbers, quotas, keep_us = {}, 0, nil
   end
 end
 
 local seen, paused, ahead, since, ends, levels = now, 0, 0, 0, 0, nil
 if clock then
-  local rest
-  seen, paused, ahead, rest = match(clock, '^(%S+) (%S+) (%S+) ?(.*)$')
-  seen, paused, ahead = seen + 0, paused + 0, ahead + 0
-  levels = {tonumber(rest)}
-  if quotas ~= 1 or not levels[1] then
-    local i = 0
-    for word in string.gmatch(rest, '%S+') do
-      i = i + 1
-      levels[i] = tonumber(word)
+  -- The usual clock is that of one token bucket with nothing behind its level.
+  local first, rest
+  if quotas == 1 then
+    seen, first = match(clock, '^(%S+) (%-?%d+)$')
+  end
+  if first then
+    seen, levels = seen + 0, {first + 0}
+  else
+    seen, first, rest = match(clock, '^(%S+) ?(%S*) ?(.*)$')
+    seen, levels = seen + 0, {tonumber(first), tonumber(rest)}
+    if rest ~= '' and not levels[2] then
+      local i = 1
+      for word in string.gmatch(rest, '%S+') do
+        i = i + 1
+        levels[i] = tonumber(word)
+      end
     end
-    -- Without a policy there are no levels; behind them stands the suspension.
-    if i > (plan and quotas or 0) then
-      since, ends = match(rest, '(%S+) (%S+)$')
-      since, ends = since + 0, ends + 0
+    local n = plan and quotas or 0
+    if levels[n + 2] then
+      ahead, paused = levels[n + 1], levels[n + 2]
+      since, ends = levels[n + 3] or 0, levels[n + 4] or 0
     end
   end
 end
@@ -120,7 +160,7 @@ if ends ~= 0 then
 end
 
 local push
-if op ~= 'take' or windows then
+if op ~= 'take' then
   -- Adds tokens taken at `time` to a window's text: an entry of fewer than `chunk` tokens is
   -- joined with them and then counts as of `time`.
   push = function(window, time, tokens, chunk)
@@ -135,16 +175,16 @@ if op ~= 'take' or windows then
   end
 end
 
--- What the operation leaves: its reply, whether the bucket is written, whether it exists.
-local reply, writes, exists = nil, false, clock
+-- What the operation leaves: its reply, whether the bucket is written, whether it exists, and the
+-- windows a take found or left: used, newest entry, where the others begin.
+local reply, writes, exists, found = nil, false, clock, windows and {}
 
 if op == 'take' then
-  local cost = ARGV[2] + 0
   if not plan then
     -- New, or suspended before it had a policy: it starts with the caller's, as of now.
     at, levels = bucket_time, {}
     for i = 1, quotas do
-      levels[i] = numbers[base + 3 * i + 2] + 0
+      levels[i] = numbers[3 * i]
     end
   end
   local t0 = bucket_time
@@ -154,9 +194,8 @@ if op == 'take' then
   local due, quota, cost_max, cost_max_quota = t0, 1, nil, nil
   for i = 1, quotas do
     -- The earliest moment from t0 on at which this quota has room; levels are as of `at`.
-    local n, earliest, most = base + 3 * i, t0, nil
-    local rate, unit, capacity = numbers[n] + 0, numbers[n + 1] + 0, numbers[n + 2] + 0
-    numbers[n], numbers[n + 1], numbers[n + 2] = rate, unit, capacity
+    local n, earliest, most = 3 * i, t0, nil
+    local rate, unit, capacity = numbers[n - 2], numbers[n - 1], numbers[n]
     if capacity >= 0 then
       most = capacity / unit
       local credit = levels[i] + (t0 - at) * rate
@@ -170,24 +209,21 @@ if op == 'take' then
     else
       local limit, span_us = rate, unit
       most = limit
-      if windows[i] then
+      local window = windows[i]
+      if window then
+        local used, newest, held, from = match(window, '^(%S+) (%S+) (%S+)()')
+        used, newest, held = used + 0, newest + 0, held + 0
+        found[i] = {used, newest, held, from}
         -- Leave out the oldest until the call fits; those that have left by t0 go for free.
-        local used, newest, held, others = match(windows[i], '^(%S+) (%S+) (%S+)(.*)$')
-        used = used + 0
-        local fits = false
-        for time, tokens in string.gmatch(others, '(%S+) (%S+)') do
-          local leaves = time + span_us
-          if leaves > t0 then
-            if used + cost <= limit then
-              fits = true
-              break
-            end
-            earliest = leaves
+        while used + cost > limit and used > 0 do
+          local time, tokens, behind = match(window, '^ (%S+) (%S+)()', from)
+          if not time then
+            time, tokens = newest, used
           end
-          used = used - tokens
-        end
-        if not fits and newest + span_us > t0 and used + cost > limit then
-          earliest = newest + span_us
+          if time + span_us > t0 then
+            earliest = time + span_us
+          end
+          used, from = used - tokens, behind
         end
       end
     end
@@ -202,60 +238,66 @@ if op == 'take' then
   local wait_us = due - bucket_time + left
   if cost > cost_max then
     reply, exists = {3, cost_max, cost_max_quota}, plan
-  elseif wait_us > ARGV[3] + 0 then
+  elseif wait_us > wait_max_us then
     reply, exists = {2, wait_us, left > 0 and 0 or quota}, plan
   else
     if not plan then
       if format('%d', 9007199254740991) ~= '9007199254740991' then
         return redis.error_reply('PACELINE this server cannot print whole numbers above 2^31')
       end
-      call('HSET', key, 'policy', ARGV[5], 'plan', own)
-      if not clock then
+      call('HSET', key, 'policy', ARGV[4])
+      if clock then
+        call('HDEL', key, 'no policy')
+      else
         call('HSET', key, 'made', format('%d', now - 1))
       end
     end
     for i = 1, quotas do
-      local n = base + 3 * i
-      local capacity = numbers[n + 2]
+      local n = 3 * i
+      local capacity = numbers[n]
       if capacity >= 0 then
-        local credit = levels[i] + (due - at) * numbers[n]
+        local credit = levels[i] + (due - at) * numbers[n - 2]
         if credit > capacity then
           credit = capacity
         end
-        levels[i] = credit - cost * numbers[n + 1]
+        levels[i] = credit - cost * numbers[n - 1]
       else
-        local window, span_us = windows[i], numbers[n + 1]
-        if window then
-          -- What has left by `due` is dropped, oldest first.
-          local used, newest, held, others = match(window, '^(%S+) (%S+) (%S+)(.*)$')
-          local from = 1
+        local span_us, window, is = numbers[n - 1], windows[i], found[i]
+        if not is or is[2] + span_us <= due then
+          window = format('%d %d %d', cost, due, cost)
+        else
+          -- What has left by `due` is dropped, oldest first. Then as `push`.
+          local used, newest, held, from = is[1], is[2], is[3], is[4]
           while true do
-            local time, tokens, behind = match(others, '^ (%S+) (%S+)()', from)
+            local time, tokens, behind = match(window, '^ (%S+) (%S+)()', from)
             if not time or time + span_us > due then
               break
             end
             used, from = used - tokens, behind
           end
-          if from > #others and newest + span_us <= due then
-            window = nil
-          elseif from > 1 then
-            window = format('%d %s %s%s', used, newest, held, string.sub(others, from))
+          local others = string.sub(window, from)
+          if newest == due or held < -capacity then
+            window = format('%d %d %d%s', used + cost, due, held + cost, others)
+          else
+            window = format('%d %d %d%s %d %d', used + cost, due, cost, others, newest, held)
           end
         end
-        windows[i] = push(window, due, cost, -capacity)
-        call('HSET', key, 'window ' .. i, windows[i])
+        windows[i], found[i] = window, {nil, due}
       end
     end
-    reply, writes, exists = {1, wait_us, now, due, at}, true, true
-    at = due
+    writes, exists, at = true, true, due
+    if t0 > bucket_time or ends ~= 0 or plan and plan ~= own then
+      reply = {1, wait_us, now, due, t0}
+    end
+    plan = plan or own
   end
-  if plan and plan ~= own then
-    reply[#reply + 1] = call('HGET', key, 'policy')
+  if plan ~= own and exists then
+    reply[#reply + 1] = hash.policy
   end
 
 elseif op == 'check' or op == 'give_back' then
   local granted_at, due = ARGV[2] + 0, ARGV[3] + 0
-  local stands = plan and granted_at > call('HGET', key, 'made') + 0
+  local stands = plan and granted_at > hash.made + 0
   if op == 'check' then
     if stands then
       return {1, math.max(due - bucket_time + left, 0)}
@@ -271,14 +313,14 @@ elseif op == 'check' or op == 'give_back' then
   -- by then.
   local last, back_to = due == at, at
   for i = 1, quotas do
-    last = last and numbers[base + 3 * i + 2] + 0 >= 0
+    last = last and numbers[3 * i] >= 0
   end
   if last then
     back_to = math.min(at, math.max(bucket_time, before))
   end
   for i = 1, quotas do
-    local n = base + 3 * i
-    local rate, unit, capacity = numbers[n] + 0, numbers[n + 1] + 0, numbers[n + 2] + 0
+    local n = 3 * i
+    local rate, unit, capacity = numbers[n - 2], numbers[n - 1], numbers[n]
     if capacity >= 0 then
       local refilled = (at - due) * rate
       local back = math.max(cost * unit - refilled, 0)
@@ -337,8 +379,10 @@ elseif op == 'resume' then
   reply, writes = {was and 1 or 0}, clock
 
 elseif op == 'set' then
-  local pinned_us, idle_us = 315360000000000, ARGV[6]
-  local new_keep_us = ARGV[2] == '1' and pinned_us or idle_us + 0
+  local pinned_us = 315360000000000
+  if cost == 1 then
+    new_keep_us = pinned_us
+  end
   local new_gates = match(own, '^%S+ %S+(.*)$')
   local equal = plan and match(plan, '^%S+ %S+(.*)$') == new_gates
   if equal and keep_us >= pinned_us then
@@ -347,10 +391,11 @@ elseif op == 'set' then
   end
   local new_plan = format('1 %d%s', new_keep_us, new_gates)
   if equal then
-    local changed = plan ~= new_plan or call('HGET', key, 'policy') ~= ARGV[5]
+    local changed = plan ~= new_plan or hash.policy ~= ARGV[4]
     keep_us = new_keep_us
     if changed then
-      call('HSET', key, 'policy', ARGV[5], 'plan', new_plan)
+      call('HDEL', key, plan)
+      call('HSET', key, 'policy', ARGV[4], new_plan, clock)
     end
     reply = {changed and 1 or 0}
   else
@@ -382,7 +427,7 @@ elseif op == 'set' then
       return list
     end
     local new_shapes, old_shapes = shapes(new_gates), shapes(plan and match(plan, '^%S+ %S+(.*)$') or '')
-    local new_quotas, from, taken = #new_shapes, {}, {}
+    local from, taken = {}, {}
     for same_interval = 1, 0, -1 do
       for i = 1, new_quotas do
         for j = 1, from[i] and 0 or quotas do
@@ -398,17 +443,16 @@ elseif op == 'set' then
     -- What is left of one quota under the one that follows it.
     local new_levels, new_windows = {}, {}
     for i = 1, new_quotas do
-      local m, j = 5 + 3 * i, from[i]
-      local n = j and base + 3 * j
-      local unit, capacity = ARGV[m + 1] + 0, ARGV[m + 2] + 0
+      local j = from[i]
+      local n, unit, capacity = j and 3 * j, new[3 * i - 1], new[3 * i]
       if capacity >= 0 then
         if not j then
           new_levels[i] = capacity
         elseif at > bucket_time then
           new_levels[i] = 0
         else
-          local old = numbers[n + 1] + 0
-          local credit = math.min(levels[j] + (bucket_time - at) * numbers[n], numbers[n + 2] + 0)
+          local old = numbers[n - 1]
+          local credit = math.min(levels[j] + (bucket_time - at) * numbers[n - 2], numbers[n])
           -- Negative where a booking ahead stands, which is void.
           credit = math.max(credit, 0)
           local tokens = math.floor(credit / old)
@@ -416,7 +460,7 @@ elseif op == 'set' then
           new_levels[i] = math.min(scaled, capacity)
         end
       elseif j and windows[j] then
-        local chunk, chunk_old = -capacity, -numbers[n + 2]
+        local chunk, chunk_old = -capacity, -numbers[n]
         local before, kept = -math.huge, nil
         local _, newest, held, others = match(windows[j], '^(%S+) (%S+) (%S+)(.*)$')
         for time, tokens in string.gmatch(others .. ' ' .. newest .. ' ' .. held, '(%S+) (%S+)') do
@@ -440,10 +484,10 @@ elseif op == 'set' then
     for i, window in pairs(new_windows) do
       call('HSET', key, 'window ' .. i, window)
     end
-    call('HSET', key, 'policy', ARGV[5], 'plan', new_plan, 'made',
-      format('%d', math.max(now, was_seen)))
-    at, keep_us = bucket_time, new_keep_us
-    numbers, base, quotas, levels, windows = ARGV, 5, new_quotas, new_levels, new_windows
+    call('HDEL', key, plan or 'no policy')
+    call('HSET', key, 'policy', ARGV[4], 'made', format('%d', math.max(now, was_seen)))
+    at, plan, keep_us = bucket_time, new_plan, new_keep_us
+    numbers, quotas, levels, windows = new, new_quotas, new_levels, new_windows
     reply, writes, exists = {1}, true, true
   end
 
@@ -453,22 +497,39 @@ end
 
 if writes then
   local text
-  if quotas == 1 and ends == 0 and numbers[base + 5] + 0 >= 0 then
-    text = format('%d %d %d %d', now, paused, at - now + paused, levels[1])
+  if quotas == 1 and numbers[3] >= 0 then
+    text = format('%d %d', now, levels[1])
   else
-    text = format('%d %d %d', now, paused, at - now + paused)
+    text = format('%d', now)
     for i = 1, quotas do
-      if numbers[base + 3 * i + 2] + 0 >= 0 then
+      if numbers[3 * i] >= 0 then
         text = format('%s %d', text, levels[i])
       else
         text = text .. ' -'
       end
     end
+  end
+  ahead = at - now + paused
+  if ahead ~= 0 or paused ~= 0 or ends ~= 0 then
+    text = format('%s %d %d', text, ahead, paused)
     if ends ~= 0 then
       text = format('%s %d %d', text, since, ends)
     end
   end
-  call('HSET', key, CLOCK, text)
+  if op == 'take' and windows then
+    local fields = {plan, text}
+    for i = 1, quotas do
+      if windows[i] then
+        fields[#fields + 1] = 'window ' .. i
+        fields[#fields + 1] = windows[i]
+      end
+    end
+    call('HSET', key, unpack(fields))
+  else
+    call('HSET', key, plan or 'no policy', text)
+  end
+  -- The usual grant, told in the words in which it was written.
+  reply = reply or text
   if was_suspended and ends == 0 then
     call('HDEL', key, 'reason', 'by')
   end
@@ -479,14 +540,15 @@ end
 if exists then
   local full = at
   for i = 1, quotas do
-    local n = base + 3 * i
-    local rate, capacity, back = numbers[n] + 0, numbers[n + 2] + 0, at
+    local n = 3 * i
+    local rate, capacity, back = numbers[n - 2], numbers[n], at
     if capacity < 0 then
       if windows[i] then
-        back = match(windows[i], '^%S+ (%S+)') + numbers[n + 1]
+        local is = found and found[i]
+        back = (is and is[2] or match(windows[i], '^%S+ (%S+)')) + numbers[n - 1]
       end
     elseif rate > 0 then
-      back = at + math.ceil((capacity - levels[i]) / rate)
+      back = at + (capacity - levels[i]) / rate
     end
     if back > full then
       full = back
@@ -496,11 +558,16 @@ if exists then
   if us < left then
     us = left
   end
-  -- Without a policy it is kept as any idle bucket.
-  keep_us = keep_us or 3000000
-  if us < keep_us then
-    us = keep_us
+  if op == 'take' and plan == own and us <= keep_us then
+    -- The usual case needs no number made into a text.
+    call('PEXPIRE', key, ARGV[5])
+  else
+    -- Without a policy it is kept as any idle bucket.
+    keep_us = keep_us or 3000000
+    if us < keep_us then
+      us = keep_us
+    end
+    call('PEXPIRE', key, format('%d', us / 1000 + 2))
   end
-  call('PEXPIRE', key, format('%d', us / 1000 + 2))
 end
 return reply

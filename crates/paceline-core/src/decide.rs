@@ -65,7 +65,8 @@ pub struct Booking {
     pub granted_at: Micros,
     /// The moment, on the bucket's clock, it was granted for.
     pub due: Micros,
-    /// The bucket's `at` before it was granted.
+    /// The earliest moment it could have been due at: what was booked before it, or the bucket's
+    /// time when it was granted.
     pub before: Micros,
 }
 
@@ -131,7 +132,7 @@ fn take_from(policy: &Policy, state: &mut State, ask: Ask, now: Micros) -> Decis
     }
     state.at = due;
     state.keep(clock);
-    let booking = Booking { cost: ask.cost, granted_at: now, due, before: at };
+    let booking = Booking { cost: ask.cost, granted_at: now, due, before: t0 };
     Decision::Granted { wait_us, booking }
 }
 

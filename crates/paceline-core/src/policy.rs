@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::duration::{self, Exact};
+use crate::script::PolicyArgs;
 use crate::{EXACT_MAX, Micros, SPAN_MAX_US};
 
 /// Most quotas one policy may hold.
@@ -204,7 +205,7 @@ pub struct Policy {
     /// The quota that sets `cost_max`, from 0.
     cost_max_quota: usize,
     text: String,
-    script_args: Vec<String>,
+    script_args: PolicyArgs,
 }
 
 impl Policy {
@@ -246,7 +247,7 @@ impl Policy {
         if idle_us != IDLE_DEFAULT_US {
             text.push_str(&format!(", idle {}", Exact(idle_us)));
         }
-        let script_args = crate::script::policy_args(&text, idle_us, &gates);
+        let script_args = PolicyArgs::new(idle_us, &gates);
         Ok(Self { quotas, gates, idle_us, cost_max, cost_max_quota, text, script_args })
     }
 
@@ -317,7 +318,7 @@ impl Policy {
     }
 
     /// The policy as the script takes it; see [`crate::script`].
-    pub(crate) fn script_args(&self) -> &[String] {
+    pub(crate) fn script_args(&self) -> &PolicyArgs {
         &self.script_args
     }
 

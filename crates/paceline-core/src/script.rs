@@ -16,8 +16,9 @@ pub const SOURCE: &str = include_str!("decide.lua");
 
 /// The version of the state it keeps, the first word of every plan.
 const STATE_VERSION: &str = "1";
-/// The hash field of the clock and the levels; its name says what is in it.
-const CLOCK_FIELD: &str = "seen paused ahead levels since until";
+/// The field of the clock of a bucket that was suspended before it had a policy; else the plan is
+/// its name.
+const NO_POLICY_FIELD: &str = "no policy";
 
 /// One operation of the script.
 #[derive(Debug, Clone)]
@@ -56,16 +57,20 @@ pub enum Call<'a> {
 impl<'a> Call<'a> {
     /// The script's arguments. `given_now` replaces the server's time when replaying.
     #[must_use]
-    pub fn args(&self, given_now: Option<Micros>) -> Vec<Cow<'a, str>> {
+    pub fn args(&self, given_now: Option<Micros>) -> Vec<Cow<'a, [u8]>> {
         let op = |name: &'static str| match given_now {
-            None => Cow::Borrowed(name),
-            Some(now) => Cow::Owned(format!("{name}@{now}")),
+            None => Cow::Borrowed(name.as_bytes()),
+            Some(now) => bytes(format!("{name}@{now}")),
         };
-        let mut args = Vec::with_capacity(16);
+        let number = |value: Micros| bytes(value.to_string());
+        let mut args = Vec::with_capacity(6);
         match self {
             Self::Take { policy, ask } => {
-                args.extend([op("take"), number(ask.cost), number(ask.wait_max_us)]);
-                args.extend(policy.script_args().iter().map(|arg| Cow::Borrowed(arg.as_str())));
+                let PolicyArgs { numbers, plan, keep_ms, windows } = policy.script_args();
+                args.push(op("take"));
+                args.push(packed([ask.cost, ask.wait_max_us], numbers));
+                args.extend([plan, policy.as_str(), keep_ms].map(|arg| arg.as_bytes().into()));
+                args.extend(windows.iter().map(|field| Cow::Borrowed(field.as_bytes())));
             }
             Self::Check(booking) => {
                 args.extend([op("check"), number(booking.granted_at), number(booking.due)]);
@@ -76,12 +81,13 @@ impl<'a> Call<'a> {
             }
             Self::Suspend { for_us, why } => {
                 args.extend([op("suspend"), number(*for_us)]);
-                args.extend([why.reason.as_str().into(), why.by.as_str().into()]);
+                args.extend([&why.reason, &why.by].map(|text| Cow::Borrowed(text.as_bytes())));
             }
             Self::Resume => args.push(op("resume")),
             Self::Set { policy, pinned } => {
-                args.extend([op("set"), if *pinned { "1" } else { "0" }.into(), "".into()]);
-                args.extend(policy.script_args().iter().map(|arg| Cow::Borrowed(arg.as_str())));
+                let PolicyArgs { numbers, plan, .. } = policy.script_args();
+                args.extend([op("set"), packed([i64::from(*pinned), 0], numbers)]);
+                args.extend([plan, policy.as_str()].map(|arg| arg.as_bytes().into()));
             }
             Self::Look => args.push(op("look")),
         }
@@ -89,33 +95,63 @@ impl<'a> Call<'a> {
     }
 }
 
-fn number(value: i64) -> Cow<'static, str> {
-    Cow::Owned(value.to_string())
+fn bytes(text: String) -> Cow<'static, [u8]> {
+    Cow::Owned(text.into_bytes())
 }
 
-/// The policy as the script takes it: plan, text, idle expiry, whether it has windows, and the
-/// numbers of each quota one by one (so that the usual call parses nothing).
-pub(crate) fn policy_args(text: &str, idle_us: Micros, gates: &[Gate]) -> Vec<String> {
-    let mut plan = format!("{STATE_VERSION} {idle_us}");
-    let mut numbers = Vec::with_capacity(3 * gates.len());
-    let mut windows = "";
-    for gate in gates {
-        let (kind, [a, b, c], interval_us) = match *gate {
-            Gate::Bucket { rate, unit, capacity, interval_us } => {
-                numbers.extend([rate, unit, capacity]);
-                // The burst rather than the capacity: a short plan keeps the hash compact.
-                ("b", [rate, unit, capacity / unit], interval_us)
-            }
-            Gate::Window { limit, span_us, chunk, interval_us } => {
-                windows = "w";
-                numbers.extend([limit, span_us, -chunk]);
-                ("w", [limit, span_us, chunk], interval_us)
-            }
-        };
-        plan.push_str(&format!(" {kind} {a} {b} {c} {interval_us}"));
+/// Two numbers of the call before those of its policy.
+fn packed(call: [i64; 2], policy: &[u8]) -> Cow<'static, [u8]> {
+    let mut packed = Vec::with_capacity(16 + policy.len());
+    for number in call {
+        packed.extend(double(number));
     }
-    let head = [plan, text.to_owned(), idle_us.to_string(), windows.to_owned()];
-    head.into_iter().chain(numbers.iter().map(ToString::to_string)).collect()
+    packed.extend_from_slice(policy);
+    Cow::Owned(packed)
+}
+
+/// A whole number as the script's `struct.unpack` reads it. Beyond 2^53, which no valid policy
+/// reaches, a longest wait loses its last digits and still means "as long as it takes".
+fn double(number: i64) -> [u8; 8] {
+    #[allow(clippy::cast_precision_loss, reason = "see above")]
+    (number as f64).to_be_bytes()
+}
+
+/// A policy as the script takes it, made once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PolicyArgs {
+    /// Idle expiry, then three numbers a quota, packed.
+    numbers: Vec<u8>,
+    plan: String,
+    /// What PEXPIRE gets at least.
+    keep_ms: String,
+    /// The fields of its windows.
+    windows: Vec<String>,
+}
+
+impl PolicyArgs {
+    pub(crate) fn new(idle_us: Micros, gates: &[Gate]) -> Self {
+        let mut plan = format!("{STATE_VERSION} {idle_us}");
+        let mut numbers = double(idle_us).to_vec();
+        for gate in gates {
+            let (kind, [a, b, c], interval_us) = match *gate {
+                Gate::Bucket { rate, unit, capacity, interval_us } => {
+                    numbers.extend([rate, unit, capacity].map(double).concat());
+                    // The burst rather than the capacity: a short plan keeps the hash compact.
+                    ("b", [rate, unit, capacity / unit], interval_us)
+                }
+                Gate::Window { limit, span_us, chunk, interval_us } => {
+                    numbers.extend([limit, span_us, -chunk].map(double).concat());
+                    ("w", [limit, span_us, chunk], interval_us)
+                }
+            };
+            plan.push_str(&format!(" {kind} {a} {b} {c} {interval_us}"));
+        }
+        let is_window = |(_, gate): &(usize, &Gate)| matches!(gate, Gate::Window { .. });
+        let windows = gates.iter().enumerate().filter(is_window);
+        let windows = windows.map(|(index, _)| format!("window {}", index + 1)).collect();
+        // As the script's own arithmetic: a millisecond more, and one for what is cut off.
+        Self { numbers, plan, keep_ms: (idle_us / 1_000 + 2).to_string(), windows }
+    }
 }
 
 /// What came back does not have the form the script gives.
@@ -128,6 +164,25 @@ pub struct Unreadable {
 
 fn unreadable(what: &'static str, found: impl std::fmt::Debug) -> Unreadable {
     Unreadable { what, found: format!("{found:?}") }
+}
+
+/// Reads the usual grant under a policy of so many quotas: the clock as written, with nothing
+/// booked before it.
+///
+/// # Errors
+/// When it is not what the script writes. It is never taken for a grant.
+pub fn usual_grant(clock: &str, quotas: usize, cost: i64) -> Result<Decision, Unreadable> {
+    let mut words = clock.split(' ');
+    let now = words.next().and_then(|word| word.parse::<Micros>().ok());
+    let behind: Vec<Option<Micros>> = words.skip(quotas).map(|word| word.parse().ok()).collect();
+    let (now, wait_us, paused) = match (now, &behind[..]) {
+        (Some(now), []) => (now, 0, 0),
+        (Some(now), [Some(ahead), Some(paused)]) => (now, *ahead, *paused),
+        _ => return Err(unreadable("answer of the script", clock)),
+    };
+    let before = now - paused;
+    let booking = Booking { cost, granted_at: now, due: before + wait_us, before };
+    Ok(Decision::Granted { wait_us, booking })
 }
 
 /// Reads the numbers of a `take` reply.
@@ -180,20 +235,25 @@ pub fn bucket(fields: &HashMap<String, String>) -> Result<Option<Bucket>, Unread
         }
         None => None,
     };
-    let clock_text = field(CLOCK_FIELD)?;
+    let version = |name: &&String| name.starts_with(|c: char| c.is_ascii_digit());
+    let plan = fields.keys().find(version).map(String::as_str);
+    let clock_text = match plan {
+        Some(plan) => &fields[plan],
+        None => field(NO_POLICY_FIELD)?,
+    };
     let words: Vec<&str> = clock_text.split(' ').collect();
     let numbers = |words: &[&str]| -> Result<Vec<i64>, Unreadable> {
         words.iter().map(|word| word.parse().map_err(|_| unreadable("number", word))).collect()
     };
     let quotas = policy.as_ref().map_or(0, |policy| policy.quotas().len());
-    let [seen, paused, ahead] = numbers(words.get(..3).unwrap_or_default())?[..] else {
-        return Err(unreadable("clock", clock_text));
-    };
-    let (since, until) = match numbers(words.get(3 + quotas..).unwrap_or_default())?[..] {
-        [] => (0, 0),
-        [since, until] => (since, until),
-        _ => return Err(unreadable("clock", clock_text)),
-    };
+    let [seen] = numbers(&words[..1])?[..] else { return Err(unreadable("clock", clock_text)) };
+    let (ahead, paused, since, until) =
+        match numbers(words.get(1 + quotas..).unwrap_or_default())?[..] {
+            [] => (0, 0, 0, 0),
+            [ahead, paused] => (ahead, paused, 0, 0),
+            [ahead, paused, since, until] => (ahead, paused, since, until),
+            _ => return Err(unreadable("clock", clock_text)),
+        };
     let level = |(index, word): (usize, &&str)| -> Result<Level, Unreadable> {
         if *word != "-" {
             return word.parse().map(Level::Credit).map_err(|_| unreadable("level", word));
@@ -214,17 +274,19 @@ pub fn bucket(fields: &HashMap<String, String>) -> Result<Option<Bucket>, Unread
             }
         }
     };
-    let levels = words.get(3..3 + quotas).ok_or_else(|| unreadable("levels", clock_text))?;
+    let levels = words.get(1..=quotas).ok_or_else(|| unreadable("levels", clock_text))?;
     let levels = levels.iter().enumerate().map(level).collect::<Result<Vec<_>, _>>()?;
     let text = |name: &str| fields.get(name).cloned().unwrap_or_default();
     let suspension = (until != 0).then(|| Suspension { reason: text("reason"), by: text("by") });
     let made = field("made")?;
     let made = made.parse().map_err(|_| unreadable("number", made))?;
     // The plan's second word says how long it is kept; without a policy, as any idle bucket.
-    let keep_us = match fields.get("plan") {
+    let keep_us = match plan {
         None => IDLE_DEFAULT_US,
         Some(plan) => {
-            let kept = plan.split(' ').nth(1).and_then(|word| word.parse().ok());
+            let mut words = plan.split(' ');
+            let version = words.next().filter(|version| *version == STATE_VERSION);
+            let kept = version.and(words.next()).and_then(|word| word.parse().ok());
             kept.ok_or_else(|| unreadable("plan", plan))?
         }
     };

@@ -68,7 +68,7 @@ fn every_trace_of_the_vectors_passes_in_the_script() {
         for (index, ((_, op, want), (reply, _))) in trace.ops.iter().zip(replies).enumerate() {
             let got = match op {
                 Op::Take { cost, .. } => {
-                    traces::answer(script::decision(&numbers(&reply), *cost).unwrap())
+                    traces::answer(decision(&reply, trace.policy.quotas().len(), *cost))
                 }
                 Op::Suspend { .. } => {
                     serde_json::json!({"suspended": {"left_us": numbers(&reply)[0]}})
@@ -138,11 +138,10 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
                 "{label}, operation {index}, own policy {own}: {what} differs\n{step} at {now}\nbefore: {before:#?}"
             )
         };
-        let numbers = numbers(&reply);
         let got = match step.split(' ').next() {
-            Some("Take") => format!("{:?}", script::decision(&numbers, cost_of(&step)).unwrap()),
-            Some("check") => format!("{:?}", script::standing(&numbers).unwrap()),
-            _ => format!("{numbers:?}"),
+            Some("Take") => format!("{:?}", decision(&reply, own.quotas().len(), cost_of(&step))),
+            Some("check") => format!("{:?}", script::standing(&numbers(&reply)).unwrap()),
+            _ => format!("{:?}", numbers(&reply)),
         };
         assert_eq!(got, answer, "{}", told("answer"));
         let stored = script::bucket(&hash).unwrap();
@@ -197,7 +196,7 @@ fn why() -> Suspension {
 }
 
 /// The arguments of a step in the script; the time goes in when it is queued.
-fn call(step: &Step, own: &Arc<Policy>) -> Vec<String> {
+fn call(step: &Step, own: &Arc<Policy>) -> Vec<Vec<u8>> {
     let why = why();
     let call = match step {
         Step::Plain(Op::Take { cost, wait_max_us }) => {
@@ -210,6 +209,16 @@ fn call(step: &Step, own: &Arc<Policy>) -> Vec<String> {
         Step::GiveBack(booking) => Call::GiveBack(*booking),
     };
     call.args(None).into_iter().map(|arg| arg.into_owned()).collect()
+}
+
+/// What a take was answered.
+fn decision(reply: &Value, quotas: usize, cost: i64) -> Decision {
+    match reply {
+        Value::BulkString(clock) => {
+            script::usual_grant(std::str::from_utf8(clock).unwrap(), quotas, cost).unwrap()
+        }
+        reply => script::decision(&numbers(reply), cost).unwrap(),
+    }
 }
 
 /// The numbers of a reply; the policy's text behind them is left out.
@@ -242,10 +251,12 @@ impl Twin {
     }
 
     /// Queues a call at `now`, and a look at the hash after it.
-    fn queue(&mut self, args: &[String], now: Micros) {
+    fn queue(&mut self, args: &[Vec<u8>], now: Micros) {
         let key = format!("twin {}", self.key);
         let evalsha = self.pipe.cmd("EVALSHA").arg(&self.sha).arg(1).arg(&key);
-        evalsha.arg(format!("{}@{now}", args[0])).arg(&args[1..]);
+        let mut op = args[0].clone();
+        op.extend(format!("@{now}").into_bytes());
+        evalsha.arg(op).arg(&args[1..]);
         self.pipe.cmd("HGETALL").arg(&key);
     }
 
