@@ -1,4 +1,7 @@
 //! The library as its users see it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod away;
+mod environment;
 mod limiter;
+mod tls;

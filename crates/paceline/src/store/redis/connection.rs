@@ -264,18 +264,29 @@ async fn reconnect(shared: Weak<Shared>, mut pause: Duration) {
     }
 }
 
+/// The server behind TLS, with the system's certificates (or those of `SSL_CERT_FILE`). The
+/// process's cryptography is the program's choice; where it made none it is ring's.
+#[cfg(feature = "tls")]
+fn with_tls(url: &RedisUrl) -> ConnectionAddr {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error says that another thread was quicker.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+    ConnectionAddr::TcpTls {
+        host: url.host.clone(),
+        port: url.port,
+        insecure: false,
+        tls_params: None,
+    }
+}
+
 /// What the client needs to know, without ever printing it.
 fn info(url: &RedisUrl) -> Result<redis::ConnectionInfo, Error> {
     let addr = if url.tls {
         #[cfg(not(feature = "tls"))]
         return Err(Error::input(format!("store {url}: built without TLS (the feature `tls`)")));
         #[cfg(feature = "tls")]
-        ConnectionAddr::TcpTls {
-            host: url.host.clone(),
-            port: url.port,
-            insecure: false,
-            tls_params: None,
-        }
+        with_tls(url)
     } else {
         ConnectionAddr::Tcp(url.host.clone(), url.port)
     };
