@@ -9,12 +9,16 @@ use paceline_core::Booking;
 
 use crate::limiter::{Line, Shared};
 
-/// Permits that may be dropped unspent, with none spent before, until a warning says that the
-/// program seems to have forgotten [`Permit::spend`].
+/// Permits of a bucket that may be dropped unspent while none was ever spent. A program that drops
+/// more seems to have forgotten [`Permit::spend`], and would call without any limit: from then on
+/// its permits count as spent, too.
 const UNSPENT_SUSPICIOUS: u64 = 16;
 
 /// One granted call. Call [`spend`](Self::spend) right before the request goes out; a permit
 /// dropped before that gives its place back to the bucket.
+///
+/// A program that forgets to spend would call without any limit. So after 16 permits dropped and
+/// none spent, a bucket's permits are no longer given back, and a warning says so.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
@@ -96,13 +100,18 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
         let line = Arc::clone(&held.line);
-        drop(held);
         line.unspent.add();
-        if line.spent.get() == 0 && line.unspent.get() == UNSPENT_SUSPICIOUS {
+        let unspent = line.unspent.get();
+        if line.spent.get() > 0 || unspent <= UNSPENT_SUSPICIOUS {
+            drop(held);
+            return;
+        }
+        held.release();
+        if unspent == UNSPENT_SUSPICIOUS + 1 {
             tracing::warn!(
                 bucket = line.name,
-                "{UNSPENT_SUSPICIOUS} permits in a row were dropped unspent and gave their place \
-                 back; call `permit.spend()` right before each request, or the limit does not hold"
+                "{UNSPENT_SUSPICIOUS} permits were dropped unspent and none was spent: from now on \
+                 each counts as spent; call `permit.spend()` right before each request"
             );
         }
     }

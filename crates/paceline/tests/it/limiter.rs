@@ -71,6 +71,19 @@ async fn dropping_a_permit_returns_its_place() {
 }
 
 #[tokio::test]
+async fn a_program_that_forgets_to_spend_its_permits_is_held_to_the_limit_all_the_same() {
+    let (_, _, bucket) = bucket("1/d burst 5").await;
+    let mut calls = 0;
+    while let Answer::Granted(permit) = bucket.try_acquire().await.unwrap() {
+        calls += 1;
+        drop(permit);
+        assert!(calls < 1_000, "no limit holds");
+    }
+    // The first 16 gave their place back.
+    assert_eq!(calls, 16 + 5);
+}
+
+#[tokio::test]
 async fn acquire_waits_for_the_token_and_not_a_moment_less() {
     let (clock, _, bucket) = bucket("1/s").await;
     bucket.acquire().await.unwrap().spend();
