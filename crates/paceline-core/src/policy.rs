@@ -1,7 +1,7 @@
 //! The nouns a user writes: [`Quota`] and [`Policy`], with the text form that the command line,
 //! configuration, stores and docs share: `50/s burst 10, window 1000/m guard 50ms`.
 //!
-//! A policy is checked once, when it is made, and compiled into [`Gate`]s: the few integers the
+//! A policy is checked once, when it is made, and compiled into gates: the few integers the
 //! decision works with. Whatever was accepted is counted exactly, in Rust and in Lua; what cannot
 //! be is refused here with words.
 
