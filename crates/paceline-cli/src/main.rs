@@ -1,3 +1,14 @@
-//! The command line.
+//! `paceline`: hold one pace for calls to third-party APIs, from shell scripts and for operators.
+//! A short `main` over [`run`]; data goes to stdout, words to stderr.
 
-fn main() {}
+mod command;
+mod exit;
+mod output;
+mod permit;
+mod run;
+mod signal;
+mod store;
+
+fn main() -> std::process::ExitCode {
+    run::run()
+}

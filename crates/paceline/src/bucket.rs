@@ -383,12 +383,14 @@ impl Drop for InFlight {
         if let Some(taking) = self.taking.take() {
             let (shared, line) = (Arc::clone(&self.shared), Arc::clone(&self.line));
             let runtime = shared.runtime.clone();
+            let returning = shared.returning();
             runtime.spawn(async move {
                 // Dropped, the place goes back.
                 if let Ok(Taken { decision: Decision::Granted { booking, .. }, .. }) = taking.await
                 {
                     drop(Held::new(&shared, &line, booking));
                 }
+                drop(returning);
             });
         }
     }

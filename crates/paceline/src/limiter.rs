@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use paceline_core::{Micros, Policy, SPAN_MAX_US, Suspension};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use crate::away::{LocalShare, WhenAway};
 use crate::bucket::Bucket;
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     /// Where places are given back in the background.
     pub(crate) runtime: Handle,
+    /// How many are on their way back.
+    pub(crate) returning: watch::Sender<usize>,
     lines: Mutex<HashMap<String, Weak<Line>>>,
 }
 
@@ -241,6 +244,15 @@ impl Limiter {
         Ok(was)
     }
 
+    /// Waits until all places on their way back to the store have arrived (those of permits
+    /// dropped unspent and of waits cancelled). For the end of a program: what has not arrived by
+    /// then stays spent. Bounded by the timeout of one operation. Cancel safe.
+    pub async fn settled(&self) {
+        let mut returning = self.shared.returning.subscribe();
+        // The sender lives as long as the limiter.
+        let _ = returning.wait_for(|returning| *returning == 0).await;
+    }
+
     /// Counts since the limiter was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -332,6 +344,7 @@ impl LimiterBuilder {
                 lookahead: Micros::try_from(self.lookahead.as_micros()).unwrap_or(1_000_000),
                 counts: Counts::default(),
                 runtime: Handle::current(),
+                returning: watch::Sender::new(0),
                 lines: Mutex::default(),
             }),
         })
@@ -362,12 +375,28 @@ impl Shared {
         line
     }
 
+    /// Counts one place as on its way back, until what this gives is dropped.
+    pub(crate) fn returning(self: &Arc<Self>) -> Returning {
+        self.returning.send_modify(|returning| *returning += 1);
+        Returning(Arc::clone(self))
+    }
+
     /// Counts a failure and tells it with the bucket it happened to.
     pub(crate) fn told<T>(&self, name: &str, result: Result<T, Error>) -> Result<T, Error> {
         result.map_err(|error| {
             self.counts.store_errors.add();
             error.of_bucket(name)
         })
+    }
+}
+
+/// A place on its way back to the store.
+#[derive(Debug)]
+pub(crate) struct Returning(Arc<Shared>);
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        self.0.returning.send_modify(|returning| *returning -= 1);
     }
 }
 

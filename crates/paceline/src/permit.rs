@@ -156,7 +156,11 @@ impl Drop for Held {
         let _entered = runtime.enter();
         let mut context = Context::from_waker(Waker::noop());
         if giving.as_mut().poll(&mut context).is_pending() {
-            runtime.spawn(giving);
+            let returning = self.shared.returning();
+            runtime.spawn(async move {
+                giving.await;
+                drop(returning);
+            });
         }
     }
 }

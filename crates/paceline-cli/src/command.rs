@@ -1,0 +1,51 @@
+//! The commands: a file each, alike: its arguments, and `run` to an exit code.
+
+mod acquire;
+mod completions;
+mod delete;
+mod exec;
+mod list;
+mod pace;
+mod replay;
+mod resume;
+mod set;
+mod status;
+mod suspend;
+
+use clap::Subcommand;
+
+use crate::exit::{Exit, Failure};
+use crate::run::Context;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Exec(exec::Exec),
+    Pace(pace::Pace),
+    Acquire(acquire::Acquire),
+    Status(status::Status),
+    List(list::List),
+    Set(set::Set),
+    Suspend(suspend::Suspend),
+    Resume(resume::Resume),
+    Delete(delete::Delete),
+    Replay(replay::Replay),
+    Completions(completions::Completions),
+}
+
+impl Command {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        match self {
+            Self::Exec(exec) => exec.run(context).await,
+            Self::Pace(pace) => pace.run(context).await,
+            Self::Acquire(acquire) => acquire.run(context).await,
+            Self::Status(status) => status.run(context).await,
+            Self::List(list) => list.run(context).await,
+            Self::Set(set) => set.run(context).await,
+            Self::Suspend(suspend) => suspend.run(context).await,
+            Self::Resume(resume) => resume.run(context).await,
+            Self::Delete(delete) => delete.run(context).await,
+            Self::Replay(replay) => replay.run(context).await,
+            Self::Completions(completions) => completions.run(),
+        }
+    }
+}

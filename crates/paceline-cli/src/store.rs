@@ -1,0 +1,43 @@
+//! Which store, and how it is used: the flags that all commands share.
+
+use std::time::Duration;
+
+use clap::Args;
+use paceline::{Error, Limiter, LimiterBuilder, STORE_DEFAULT, WhenAway, duration};
+
+/// The flags.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Store")]
+pub(crate) struct StoreArgs {
+    /// Where the buckets are: host: (this machine), host:/path, redis://[user:password@]host[:port]
+    /// [/db][?prefix=], rediss://… or memory: (this process)
+    #[arg(long, global = true, value_name = "URL", env = paceline::STORE_VARIABLE, default_value = STORE_DEFAULT, hide_env_values = true)]
+    pub(crate) store: String,
+
+    /// What a call gets while the store is away: refuse, allow, or local/N (this process's share
+    /// of the policy where N processes share it)
+    #[arg(long, global = true, value_name = "WHAT", env = paceline::WHEN_AWAY_VARIABLE, default_value_t = WhenAway::Refuse)]
+    when_away: WhenAway,
+
+    /// How long one operation on the store may take
+    #[arg(long, global = true, value_name = "SPAN", default_value = "250ms", value_parser = span)]
+    timeout: Duration,
+}
+
+impl StoreArgs {
+    pub(crate) fn builder(&self) -> LimiterBuilder {
+        // An empty variable is one that is not set.
+        let url = if self.store.is_empty() { STORE_DEFAULT } else { &self.store };
+        Limiter::builder(url).when_away(self.when_away).timeout(self.timeout)
+    }
+
+    pub(crate) async fn open(&self) -> Result<Limiter, Error> {
+        self.builder().open().await
+    }
+}
+
+/// A span of time on the command line: `250ms`, `30s`, `15m`.
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
+    let us = duration::parse(text).map_err(|error| error.to_string())?;
+    Ok(Duration::from_micros(u64::try_from(us).unwrap_or(0)))
+}
