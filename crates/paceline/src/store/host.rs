@@ -10,9 +10,9 @@
 //!
 //! **A file that is there is never empty, and one that is gone is known to be.** Files are made
 //! whole under another name and then renamed, by whoever holds the folder's own lock; they are
-//! removed by whoever holds the file's lock; and whoever gets a file's lock first looks whether a
-//! name still leads to it. So nobody works on a file that others no longer see, and what looks at
-//! a name without a bucket (a status, a check) leaves no trace.
+//! removed by whoever holds the file's lock, after a record that says so to those who have it open.
+//! So nobody works on a file that others no longer see, and what looks at a name without a bucket
+//! (a status, a check) leaves no trace.
 
 mod file;
 mod folder;
@@ -132,34 +132,32 @@ impl Host {
         let BucketFile { file, slots } = &mut *alone;
         let locked = patience.try_take(|| Locked::try_lock(file)).map_err(failed("lock a file"))?;
         let Some(_locked) = locked else { return Ok(Attempt::Busy) };
-        if file::is_gone(file).map_err(failed("look at a file"))? {
-            self.handles.forget(name, &handle);
-            return Ok(Attempt::Moved);
-        }
         let (kept, _) = slots
             .read(file, Some(name))
             .map_err(|unread| self.unread(&self.folder.of_bucket(name), &unread))?;
         // Inside the lock, so that the bucket sees the moments in order.
         let now = self.clock.now();
         let (place, touched) = (kept.place(), kept.touched);
-        let mut slot = if kept.has_evaporated(now) { None } else { Some(kept.bucket) };
+        let mut slot = if kept.has_evaporated(now) { None } else { kept.bucket };
+        if slot.is_none() || slots.is_to_be_looked_for() {
+            let path = self.folder.of_bucket(name);
+            if !slots.is_at(file, &path).map_err(failed("look for a file"))? {
+                self.handles.forget(name, &handle);
+                return Ok(Attempt::Moved);
+            }
+        }
         let Some(operation) = operation.take() else { return Ok(Attempt::Moved) };
         let (result, change) = operation(&mut slot, now);
         match (slot, change) {
-            (Some(bucket), Change::Changed) => {
-                slots
-                    .write(file, name, now, bucket, Some(place))
-                    .map_err(failed("write a bucket's file"))?;
+            (Some(bucket), Change::Unchanged) if now - touched <= bucket.keep_us / TOUCH_PART => {
+                slots.keep(place, touched, bucket);
             }
-            (Some(bucket), Change::Unchanged) if now - touched > bucket.keep_us / TOUCH_PART => {
-                slots
-                    .write(file, name, now, bucket, Some(place))
-                    .map_err(failed("write a bucket's file"))?;
+            (slot @ Some(_), _) => {
+                let written = slots.write(file, name, now, slot, Some(place));
+                written.map_err(failed("write a bucket's file"))?;
             }
-            (Some(bucket), Change::Unchanged) => slots.keep(place, touched, bucket),
             (None, Change::Changed) => {
-                let path = self.folder.of_bucket(name);
-                let removed = std::fs::remove_file(path);
+                let removed = slots.forget(file, place, &self.folder.of_bucket(name));
                 self.handles.forget(name, &handle);
                 removed.map_err(failed("remove a bucket's file"))?;
             }
@@ -266,9 +264,9 @@ impl Local for Host {
 impl Kept {
     /// Whether nobody has used the bucket for so long that a new one gives nobody anything early.
     fn has_evaporated(&self, now: Micros) -> bool {
-        let idle = now - self.touched;
-        let keep_us = self.bucket.keep_us;
-        // The first is never more than the lifetime without its slack, and cheaper.
-        idle >= keep_us + keep_us / TOUCH_PART && idle >= self.bucket.lifetime_us(self.touched)
+        let Some(bucket) = &self.bucket else { return true };
+        let (idle, keep_us) = (now - self.touched, bucket.keep_us);
+        // The lifetime is never shorter than keep_us, and costs a little to compute.
+        idle >= keep_us + keep_us / TOUCH_PART && idle >= bucket.lifetime_us(self.touched)
     }
 }

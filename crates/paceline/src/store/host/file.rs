@@ -10,6 +10,11 @@
 //! 4096   where a record too long for its slot is kept instead: A's, then B's at 4096 + 64 KiB
 //! ```
 //!
+//! A record of no length says that the bucket is forgotten. It is written before the file is
+//! removed, so that whoever has the file open learns of it by the read it makes anyway. Asking the
+//! system whether the file still has a name would cost as much as all the rest: once somebody has
+//! looked at a file's times, Linux gives the next write a new one and writes the inode for it.
+//!
 //! Both slots lie in one page: one short read gets them, and a write needs no new space on the
 //! disk. Nothing is synced: after a power cut a bucket may be as it was some seconds before, which
 //! is about as long as the machine was away.
@@ -23,6 +28,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use paceline_core::{Bucket, Micros, Policy};
 
@@ -35,6 +41,8 @@ const PAGE: usize = 2 * SLOT;
 /// reason and a policy come to less than 16 KiB.
 const LONG_AT: u64 = 4_096;
 const LONG_MAX: usize = 64 * 1_024;
+/// How often a file in use is looked for under its name.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The version of slots and record.
 const VERSION: u32 = 1;
 
@@ -54,13 +62,16 @@ pub(super) struct Slots {
     kept: Option<Kept>,
     /// The policy last seen, so that its text is not parsed again.
     known: Option<Arc<Policy>>,
+    /// When the path was last seen to lead here.
+    looked: Instant,
 }
 
 /// A state as found in the file.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) touched: Micros,
-    pub(super) bucket: Bucket,
+    /// `None` where the bucket was forgotten.
+    pub(super) bucket: Option<Bucket>,
     place: Place,
 }
 
@@ -130,6 +141,7 @@ impl BucketFile {
         touched: Micros,
         bucket: Bucket,
     ) -> io::Result<()> {
+        let bucket = Some(bucket);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true).mode(0o600);
         let mut made = Self::of(options.open(temporary)?);
@@ -140,22 +152,35 @@ impl BucketFile {
     }
 
     fn of(file: File) -> Self {
-        let slots = Slots { page: Box::new([0; PAGE]), out: Vec::new(), kept: None, known: None };
+        let slots = Slots {
+            page: Box::new([0; PAGE]),
+            out: Vec::new(),
+            kept: None,
+            known: None,
+            looked: Instant::now(),
+        };
         Self { file, slots }
     }
+}
 
+impl Slots {
     /// Whether the path leads to this very file.
-    pub(super) fn is_at(&self, path: &Path) -> io::Result<bool> {
-        let here = self.file.metadata()?;
+    pub(super) fn is_at(&mut self, file: &File, path: &Path) -> io::Result<bool> {
+        self.looked = Instant::now();
+        let here = file.metadata()?;
         match std::fs::metadata(path) {
             Ok(there) => Ok((there.dev(), there.ino()) == (here.dev(), here.ino())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
     }
-}
 
-impl Slots {
+    /// Whether it is time to look whether the path still leads here: the file may have been
+    /// removed by somebody who leaves no record, such as a person.
+    pub(super) fn is_to_be_looked_for(&self) -> bool {
+        self.looked.elapsed() >= LOOK_EVERY
+    }
+
     /// The state that counts, taken out: hand it back with [`write`](Self::write) or
     /// [`keep`](Self::keep). Without a `name` any is right, and comes along.
     pub(super) fn read(
@@ -189,7 +214,7 @@ impl Slots {
                 return Err(Unread::OtherName(found));
             }
             self.known = bucket.policy.clone().or(self.known.take());
-            return Ok((Kept { touched, bucket, place }, Some(found)));
+            return Ok((Kept { touched, bucket: Some(bucket), place }, Some(found)));
         }
         Err(newer.map_or(Unread::Damaged, Unread::Newer))
     }
@@ -221,21 +246,23 @@ impl Slots {
         &self.page[slot * SLOT + HEAD..][..length]
     }
 
-    /// Writes a state over the slot that does not count. `before` is what [`read`](Self::read)
-    /// gave. Where it fails the old state stands.
+    /// Writes a state over the slot that does not count; none says that the bucket is forgotten.
+    /// `before` is where [`read`](Self::read) found the old one, which stands where this fails.
     pub(super) fn write(
         &mut self,
         file: &File,
         name: &str,
         touched: Micros,
-        bucket: Bucket,
+        bucket: Option<Bucket>,
         before: Option<Place>,
     ) -> io::Result<()> {
         let (sequence, slot) = before
             .map_or((1, 0), |Place { head, slot }| (head.sequence.saturating_add(1), 1 - slot));
         self.out.clear();
         self.out.resize(HEAD, 0);
-        record::encode(&mut self.out, name, touched, &bucket);
+        if let Some(bucket) = &bucket {
+            record::encode(&mut self.out, name, touched, bucket);
+        }
         let length = self.out.len() - HEAD;
         if length > LONG_MAX {
             return Err(io::Error::other(format!("a record of {length} bytes is too long")));
@@ -256,16 +283,24 @@ impl Slots {
         } else {
             file.write_all_at(&self.out, at)?;
         }
-        if bucket.policy.is_some() {
-            self.known.clone_from(&bucket.policy);
+        if let Some(policy) = bucket.as_ref().and_then(|bucket| bucket.policy.as_ref())
+            && !self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, policy))
+        {
+            self.known = Some(Arc::clone(policy));
         }
         self.kept = Some(Kept { touched, bucket, place: Place { head, slot } });
         Ok(())
     }
 
+    /// Forgets the bucket and removes its file, which others may have open.
+    pub(super) fn forget(&mut self, file: &File, kept: Place, path: &Path) -> io::Result<()> {
+        self.write(file, "", 0, None, Some(kept))?;
+        std::fs::remove_file(path)
+    }
+
     /// Takes back a state that was read and not changed.
     pub(super) fn keep(&mut self, place: Place, touched: Micros, bucket: Bucket) {
-        self.kept = Some(Kept { touched, bucket, place });
+        self.kept = Some(Kept { touched, bucket: Some(bucket), place });
     }
 }
 

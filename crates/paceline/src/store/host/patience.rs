@@ -7,12 +7,13 @@
 
 use std::time::{Duration, Instant};
 
-/// Tries in a row without giving the processor away, and with.
+/// Tries in a row without giving the processor away, and with; after a sleep, fewer.
 const SPINS: u32 = 40;
 const YIELDS: u32 = 20;
+const TRIES_AFTER_SLEEP: u32 = 8;
 /// Sleeps between the later tries, doubling; the timer's own grain is a millisecond.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
-const SLEEP_MAX: Duration = Duration::from_millis(8);
+const SLEEP_MAX: Duration = Duration::from_millis(4);
 
 /// One call's patience.
 #[derive(Debug)]
@@ -28,8 +29,8 @@ impl Patience {
         Self { timeout, since: None, sleep: SLEEP_MIN }
     }
 
-    /// Tries `take` until it gives something: often at first, once after each sleep, so that many
-    /// waiters of one process do not keep its threads busy.
+    /// Tries `take` until it gives something: often at first, a few times after each sleep, so that
+    /// many waiters of one process do not keep its threads busy.
     pub(super) fn try_take<T, E>(
         &self,
         mut take: impl FnMut() -> Result<Option<T>, E>,
@@ -37,10 +38,8 @@ impl Patience {
         if let Some(taken) = take()? {
             return Ok(Some(taken));
         }
-        if self.since.is_some() {
-            return Ok(None);
-        }
-        for round in 0..SPINS + YIELDS {
+        let rounds = if self.since.is_none() { SPINS + YIELDS } else { TRIES_AFTER_SLEEP };
+        for round in 0..rounds {
             if round < SPINS {
                 for _ in 0..16 {
                     std::hint::spin_loop();

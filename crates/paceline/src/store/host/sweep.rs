@@ -96,16 +96,15 @@ pub(super) fn name_unless_evaporated(path: &Path, now: Micros) -> Result<Option<
 /// once it has the lock, that no name leads to it any more, and looks again.
 fn sweep_one(path: &Path, now: Micros) -> io::Result<bool> {
     let Some(mut opened) = BucketFile::open(path)? else { return Ok(false) };
-    let Some(_locked) = Locked::try_lock(&opened.file)? else { return Ok(false) };
-    if !opened.is_at(path)? {
+    let BucketFile { file, slots } = &mut opened;
+    let Some(_locked) = Locked::try_lock(file)? else { return Ok(false) };
+    if !slots.is_at(file, path)? {
         return Ok(false);
     }
-    let has_evaporated = match opened.slots.read(&opened.file, None) {
-        Ok((kept, _)) => kept.has_evaporated(now),
-        Err(_) => false,
-    };
-    if has_evaporated {
-        std::fs::remove_file(path)?;
+    let Ok((kept, _)) = slots.read(file, None) else { return Ok(false) };
+    if !kept.has_evaporated(now) {
+        return Ok(false);
     }
-    Ok(has_evaporated)
+    slots.forget(file, kept.place(), path)?;
+    Ok(true)
 }
