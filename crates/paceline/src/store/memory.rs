@@ -142,6 +142,18 @@ mod tests {
     use super::super::local;
     use super::*;
     use crate::clock::ManualClock;
+    use crate::store::Store;
+    use crate::store::contract::{START, Tested, contract};
+    use crate::store::url::StoreUrl;
+
+    async fn store() -> Tested {
+        let clock = ManualClock::at(START);
+        let own = Clock::Manual(clock.clone());
+        let store = Store::open(&StoreUrl::Memory, own, Duration::ZERO).await.unwrap();
+        Tested { store: Arc::new(store), clock, _keeps: Box::new(()) }
+    }
+
+    contract!();
 
     #[tokio::test]
     async fn a_thousand_idle_buckets_cost_no_later_call_a_sweep_and_are_gone_all_the_same() {

@@ -376,3 +376,17 @@ fn read_up_to(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     }
     Ok(got)
 }
+
+/// A file's bytes with another version in both slots and checksums that fit, as a later version
+/// might write them.
+#[cfg(test)]
+pub(super) fn with_version(bytes: &[u8], version: u32) -> Vec<u8> {
+    let mut bytes = bytes.to_owned();
+    for slot in [0, SLOT] {
+        let mut head = Head::read(&bytes[slot..]);
+        head.version = version;
+        head.checksum = head.sum(&bytes[slot + HEAD..][..head.length as usize]);
+        bytes[slot..slot + HEAD].copy_from_slice(&head.bytes());
+    }
+    bytes
+}
