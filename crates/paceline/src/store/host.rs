@@ -106,7 +106,6 @@ impl Host {
             }
             match sweep::name_unless_evaporated(&path, now) {
                 Ok(name) => names.extend(name),
-                Err(Unread::Io(error)) => return Err(failed(error)),
                 Err(unread) => {
                     let error = self.unread(&path, &unread);
                     tracing::warn!(%error, "a bucket is left out of the list");
@@ -189,7 +188,7 @@ impl Host {
         let locked =
             patience.try_take(|| Locked::try_lock(&marker)).map_err(failed("lock a file"))?;
         let Some(locked) = locked else { return Ok(Attempt::Busy) };
-        if file::is_gone(&marker).map_err(failed("look at a file"))? {
+        if !file::is_at(&marker, &self.folder.marker_path()).map_err(failed("look for a file"))? {
             drop(locked);
             maker.marker = None;
             return Ok(Attempt::Moved);

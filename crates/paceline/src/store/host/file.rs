@@ -164,15 +164,10 @@ impl BucketFile {
 }
 
 impl Slots {
-    /// Whether the path leads to this very file.
+    /// Whether the path leads to this very file; the next look is due a while from now.
     pub(super) fn is_at(&mut self, file: &File, path: &Path) -> io::Result<bool> {
         self.looked = Instant::now();
-        let here = file.metadata()?;
-        match std::fs::metadata(path) {
-            Ok(there) => Ok((there.dev(), there.ino()) == (here.dev(), here.ino())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+        is_at(file, path)
     }
 
     /// Whether it is time to look whether the path still leads here: the file may have been
@@ -198,6 +193,9 @@ impl Slots {
             let place = Place { head, slot };
             if let Some(kept) = self.kept.take_if(|kept| kept.place == place) {
                 return Ok((kept, None));
+            }
+            if head.version == VERSION && head.length == 0 && self.is_whole(file, head, slot)? {
+                return Ok((Kept { touched: 0, bucket: None, place }, None));
             }
             let Some(Record { name: found, touched, bucket }) = self.record(file, head, slot)?
             else {
@@ -311,9 +309,15 @@ impl Kept {
     }
 }
 
-/// Whether no name leads to an open file any more: it was removed or replaced.
-pub(super) fn is_gone(file: &File) -> io::Result<bool> {
-    Ok(file.metadata()?.nlink() == 0)
+/// Whether a path leads to an open file. It does not where the file, or the folder, was removed,
+/// moved or replaced.
+pub(super) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let here = file.metadata()?;
+    match std::fs::metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (here.dev(), here.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// What stands before a record.

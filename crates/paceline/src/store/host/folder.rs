@@ -74,6 +74,10 @@ impl Folder {
         self.path.join(name::file_name(name))
     }
 
+    pub(super) fn marker_path(&self) -> PathBuf {
+        self.path.join(MARKER)
+    }
+
     pub(super) fn temporary(&self) -> PathBuf {
         self.path.join(TEMPORARY)
     }
@@ -95,7 +99,7 @@ impl Folder {
 
     /// The open marker, made where there is none: also after somebody removed the whole folder.
     pub(super) fn marker(&self) -> Result<File, Error> {
-        let path = self.path.join(MARKER);
+        let path = self.marker_path();
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let opened = match options.open(&path) {

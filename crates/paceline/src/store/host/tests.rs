@@ -466,9 +466,12 @@ fn a_file_broken_twice_is_an_error_that_says_what_to_do_and_never_a_grant() {
     let whole = fs::read(&path).unwrap();
     let mut broken = whole.clone();
     (broken[30], broken[1_054]) = (broken[30] ^ 1, broken[1_054] ^ 1);
-    for bytes in [broken, Vec::new(), vec![0; 2_048], vec![0xff; 8_192], whole[..100].to_vec()] {
+    let cut = whole[..100].to_vec();
+    for bytes in [Vec::new(), vec![0; 2_048], vec![0xff; 8_192], cut, broken] {
         fs::write(&path, &bytes).unwrap();
-        for host in [&host, &at(&folder, &clock)] {
+        // With the heads whole, who wrote the state still knows it.
+        let hosts = if bytes.len() == whole.len() && bytes[..24] == whole[..24] { 1 } else { 2 };
+        for host in [&at(&folder, &clock), &host].into_iter().take(hosts) {
             let error = run(take(host, "api", &five)).unwrap_err();
             assert!(error.is_incompatible(), "{error}");
             let message = error.to_string();
