@@ -103,18 +103,19 @@ fn three_hundred_kills_under_load_tear_nothing_and_mint_nothing() {
     };
     let mut workers: Vec<Worker> = (0..PROCESSES).map(|_| start()).collect();
     let mut told = [0, 0];
-    let mut add = |worker: &mut Worker| {
-        eventually("the worker is at work", || worker.grants()[0] > 0);
+    let mut add = |worker: &mut Worker, grants: i64| {
+        eventually("the worker is at work", || worker.grants()[0] > grants);
         worker.kill();
         let grants = worker.grants();
         told = [told[0] + grants[0], told[1] + grants[1]];
     };
     for kill in 0..KILLS {
         let worker = &mut workers[kill % PROCESSES];
-        add(worker);
+        // At another moment of its work each time.
+        add(worker, i64::try_from(kill % 150).unwrap());
         *worker = start();
     }
-    workers.iter_mut().for_each(add);
+    workers.iter_mut().for_each(|worker| add(worker, 0));
     let kills = i64::try_from(KILLS + PROCESSES).unwrap();
 
     let host = Host::open(Some(&folder), Clock::Manual(clock), BOUND).unwrap();
