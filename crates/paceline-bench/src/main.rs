@@ -8,6 +8,8 @@
     reason = "a measuring program prints and fails loudly"
 )]
 
+mod host;
+mod memory;
 mod script;
 
 /// One measured figure.
@@ -19,9 +21,26 @@ struct Figure {
 }
 
 fn main() {
-    let word = std::env::args().nth(1).unwrap_or_default();
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, rest @ ..] = &words[..]
+        && first == host::WORKER
+    {
+        return host::worker(rest);
+    }
+    let word = words.first().map(String::as_str).unwrap_or_default();
     type Measure = fn() -> Figure;
-    let measures: [(&str, Measure); 6] = [
+    let measures: [(&str, Measure); 11] = [
+        ("memory, try_acquire and spend", || {
+            memory::handle("memory, try_acquire and spend", 150.0)
+        }),
+        ("memory, the decision alone", || memory::decision("memory, the decision alone", 150.0)),
+        ("host, one process", || host::one_process("host, one process", 4.0)),
+        ("host, four processes, one bucket", || {
+            host::four_processes("host, four processes, one bucket", true, 200_000.0)
+        }),
+        ("host, four processes, four buckets", || {
+            host::four_processes("host, four processes, four buckets", false, 200_000.0)
+        }),
         ("script, one quota", || {
             script::ratio("script, one quota", "1000000/s burst 1000000000", 3.0)
         }),
@@ -48,7 +67,7 @@ fn main() {
         }),
     ];
     for (name, measure) in measures {
-        if !name.contains(&word) {
+        if !name.contains(word) {
             continue;
         }
         let Figure { what, target, measured, met } = measure();
@@ -57,6 +76,11 @@ fn main() {
             if met { "met" } else { "MISSED" }
         );
     }
+}
+
+/// What the figures of async code run in.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 /// The middle of the values.

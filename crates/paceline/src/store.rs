@@ -2,6 +2,8 @@
 //! operation does is `paceline-core`'s. Three places: [`memory`], [`host`] and [`redis`]; only the
 //! last speaks Redis. There is no trait: the three are known, and a call costs no box.
 
+#[cfg(test)]
+mod contract;
 pub(crate) mod host;
 mod local;
 pub(crate) mod memory;

@@ -2,7 +2,6 @@
 //! operation holds one for well under a microsecond and never across an await.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use paceline_core::{Bucket, Micros};
@@ -21,7 +20,6 @@ const SWEPT_PER_INSERT: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Memory {
     clock: Clock,
-    hasher: RandomState,
     shards: Vec<Mutex<Shard>>,
 }
 
@@ -55,7 +53,7 @@ impl Kept {
 impl Memory {
     pub(crate) fn new(clock: Clock) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { clock, hasher: RandomState::new(), shards }
+        Self { clock, shards }
     }
 
     /// Names of the buckets that have not evaporated.
@@ -76,9 +74,20 @@ impl Memory {
     }
 
     fn shard(&self, name: &str) -> MutexGuard<'_, Shard> {
-        let hash = usize::try_from(self.hasher.hash_one(name) % SHARDS as u64).unwrap_or(0);
-        locked(&self.shards[hash])
+        locked(&self.shards[shard_of(name)])
     }
+}
+
+/// Which shard a name is in. A few multiplications: the shard's own table hashes the name with
+/// care, and somebody who makes up names to meet in one shard gains no more than to wait in line.
+fn shard_of(name: &str) -> usize {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (words, rest) = name.as_bytes().as_chunks::<8>();
+    let last = rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let words = words.iter().map(|word| u64::from_le_bytes(*word)).chain([last]);
+    let sum = words.fold(0, |sum: u64, word| (sum ^ word).wrapping_mul(ODD).rotate_left(29));
+    // The high bits depend on all others.
+    usize::try_from(sum.wrapping_mul(ODD) >> 32).unwrap_or(0) % SHARDS
 }
 
 impl Local for Memory {
@@ -142,6 +151,27 @@ mod tests {
     use super::super::local;
     use super::*;
     use crate::clock::ManualClock;
+    use crate::store::Store;
+    use crate::store::contract::{START, Tested, contract};
+    use crate::store::url::StoreUrl;
+
+    async fn store() -> Tested {
+        let clock = ManualClock::at(START);
+        let own = Clock::Manual(clock.clone());
+        let store = Store::open(&StoreUrl::Memory, own, Duration::ZERO).await.unwrap();
+        Tested { store: Arc::new(store), clock, _keeps: Box::new(()) }
+    }
+
+    contract!();
+
+    #[test]
+    fn names_are_spread_over_all_shards() {
+        let mut held = [0; SHARDS];
+        for number in 0..6_400 {
+            held[shard_of(&format!("tenant {number}"))] += 1;
+        }
+        assert!(held.iter().all(|held| (50..200).contains(held)), "{held:?}");
+    }
 
     #[tokio::test]
     async fn a_thousand_idle_buckets_cost_no_later_call_a_sweep_and_are_gone_all_the_same() {

@@ -7,13 +7,26 @@ use paceline_core::{Ask, Decision, Policy, Suspension};
 use paceline_testkit::{FaultProxy, Mode, RedisServer, Reply, ScriptedServer, eventually};
 
 use super::Redis;
-use crate::clock::Clock;
+use crate::clock::{Clock, ManualClock};
 use crate::error::Error;
+use crate::store::Store;
+use crate::store::contract::{START, Tested, contract};
 use crate::store::url::StoreUrl;
 
 /// Long enough for a loaded machine; no test waits for it unless something is broken on purpose.
 const BOUND: Duration = Duration::from_secs(5);
 const SHORT: Duration = Duration::from_millis(200);
+
+/// The clock moved by hand gives the script its time; expiries are the server's own, and longer
+/// than a test.
+async fn store() -> Tested {
+    let (clock, server) = (ManualClock::at(START), RedisServer::start());
+    let url = server.url().parse().unwrap();
+    let store = Store::open(&url, Clock::Manual(clock.clone()), BOUND).await.unwrap();
+    Tested { store: Arc::new(store), clock, _keeps: Box::new(server) }
+}
+
+contract!();
 
 async fn open(url: &str, timeout: Duration) -> Result<Redis, Error> {
     let StoreUrl::Redis(url) = url.parse()? else { panic!("a Redis URL: {url}") };

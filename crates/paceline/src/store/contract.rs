@@ -1,0 +1,388 @@
+//! What every store promises, as one suite. A store's tests say `contract!()` beside a function
+//! `store()` that opens an empty one on a clock moved by hand, and get a test of each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use paceline_core::{Ask, Booking, Bucket, Cause, Decision, Policy, Standing, Suspension};
+use serde_json::{Value, json};
+
+use crate::clock::ManualClock;
+use crate::store::Store;
+
+/// When the suite's clocks start.
+pub(crate) const START: i64 = 1_790_000_000_123_456;
+
+/// An empty store under test, and what must live as long.
+pub(crate) struct Tested {
+    pub(crate) store: Arc<Store>,
+    pub(crate) clock: ManualClock,
+    /// A folder or a server, dropped with this.
+    pub(crate) _keeps: Box<dyn std::any::Any + Send>,
+}
+
+/// The suite, for the store that `super::store()` opens.
+macro_rules! contract {
+    () => {
+        mod contract {
+            $crate::store::contract::contract! {
+                every_trace_of_the_vectors_passes
+                a_bucket_is_made_by_the_first_call_that_is_granted
+                what_only_looks_makes_no_bucket
+                c23_parallel_first_calls_get_the_burst_and_no_more
+                c21_a_refusal_takes_nothing
+                c22_all_quotas_or_none
+                c19_c20_what_can_never_pass_is_said_at_once_and_takes_nothing
+                c16_an_equal_policy_changes_nothing
+                c17_a_new_policy_binds_every_caller_on_its_next_call
+                a_suspension_stops_everybody_and_only_resume_ends_it_early
+                a_name_without_a_bucket_can_be_suspended
+                a_booking_stands_until_it_is_void_and_can_be_given_back
+                c29_odd_names_are_buckets_of_their_own
+                a_deleted_bucket_starts_anew
+                a_pinned_policy_outlives_the_idle_bucket
+            }
+        }
+    };
+    ($($test:ident)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                $crate::store::contract::$test(super::store().await).await;
+            }
+        )*
+    };
+}
+pub(crate) use contract;
+
+impl Tested {
+    async fn take(
+        &self,
+        name: &str,
+        policy: &Arc<Policy>,
+        cost: i64,
+        wait_max_us: i64,
+    ) -> Decision {
+        let ask = Ask { cost, wait_max_us };
+        self.store.take(name, policy, ask).await.unwrap().decision
+    }
+
+    /// Takes `cost` now; whether it was granted.
+    async fn takes(&self, name: &str, policy: &Arc<Policy>, cost: i64) -> bool {
+        matches!(self.take(name, policy, cost, 0).await, Decision::Granted { wait_us: 0, .. })
+    }
+
+    async fn booked(&self, name: &str, policy: &Arc<Policy>, wait_max_us: i64) -> Booking {
+        match self.take(name, policy, 1, wait_max_us).await {
+            Decision::Granted { booking, .. } => booking,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn bucket(&self, name: &str) -> Option<Bucket> {
+        self.store.look(name).await.unwrap().bucket
+    }
+
+    /// What is left of each quota.
+    async fn left(&self, name: &str) -> Vec<i64> {
+        let look = self.store.look(name).await.unwrap();
+        let view = look.bucket.expect("a bucket").view(look.now);
+        view.quotas.iter().map(|quota| quota.remaining).collect()
+    }
+
+    fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+}
+
+fn policy(text: &str) -> Arc<Policy> {
+    Arc::new(text.parse().unwrap())
+}
+
+fn why(reason: &str) -> Suspension {
+    Suspension { reason: reason.to_owned(), by: "a test".to_owned() }
+}
+
+/// The traces that bind every implementation.
+const VECTORS: [&str; 2] = [
+    include_str!("../../../paceline-core/vectors/hand.jsonl"),
+    include_str!("../../../paceline-core/vectors/random.jsonl"),
+];
+
+pub(crate) async fn every_trace_of_the_vectors_passes(tested: Tested) {
+    let mut operations = 0;
+    for (number, line) in VECTORS.iter().flat_map(|file| file.lines()).enumerate() {
+        let trace: Value = serde_json::from_str(line).unwrap();
+        let name = format!("trace {number}");
+        let text = |value: &Value| policy(value["policy"].as_str().unwrap());
+        let own = text(&trace);
+        let ops = trace["ops"].as_array().unwrap();
+        // The bucket is made at the first operation's time; pinned, since a store that counts its
+        // expiry by real time would not know how far the trace's has come.
+        tested.clock.set(ops[0]["now_us"].as_i64().unwrap());
+        tested.store.set(&name, &own, true).await.unwrap();
+        for (index, op) in ops.iter().enumerate() {
+            let number = |key: &str| op[key].as_i64().unwrap();
+            tested.clock.set(number("now_us"));
+            let got = match op["op"].as_str().unwrap() {
+                "take" => {
+                    answer(tested.take(&name, &own, number("cost"), number("wait_max_us")).await)
+                }
+                "suspend" => {
+                    let left = tested.store.suspend(&name, number("for_us"), why("trace")).await;
+                    json!({"suspended": {"left_us": left.unwrap()}})
+                }
+                "resume" => {
+                    tested.store.resume(&name).await.unwrap();
+                    json!({"resumed": {}})
+                }
+                "set" => {
+                    tested.store.set(&name, &text(op), true).await.unwrap();
+                    json!({"set": {}})
+                }
+                other => panic!("unknown operation {other}"),
+            };
+            assert_eq!(got, op["want"], "{}, operation {index}: {op}", trace["name"]);
+            operations += 1;
+        }
+    }
+    assert!(operations > 2_500, "the vectors are there: {operations}");
+}
+
+/// A decision in the vectors' form.
+fn answer(decision: Decision) -> Value {
+    match decision {
+        Decision::Granted { wait_us, .. } => json!({"granted": {"wait_us": wait_us}}),
+        Decision::Denied { retry_after_us, cause } => {
+            let cause = match cause {
+                Cause::Suspended => "suspended".to_owned(),
+                Cause::Quota(number) => format!("quota {number}"),
+            };
+            json!({"denied": {"retry_after_us": retry_after_us, "cause": cause}})
+        }
+        Decision::Never { cost_max, .. } => json!({"never": {"cost_max": cost_max}}),
+    }
+}
+
+pub(crate) async fn a_bucket_is_made_by_the_first_call_that_is_granted(tested: Tested) {
+    let two = policy("2/h");
+    assert_eq!(tested.bucket("api").await, None);
+    assert!(tested.takes("api", &two, 1).await);
+    let bucket = tested.bucket("api").await.unwrap();
+    assert_eq!(bucket.policy.as_deref(), Some(&*two));
+    assert_eq!(bucket.state.clock.seen, tested.clock.now());
+    assert_eq!(tested.left("api").await, [1]);
+    assert!(tested.takes("api", &two, 1).await);
+    let denied = tested.take("api", &two, 1, 0).await;
+    let wanted = Decision::Denied { retry_after_us: 1_800_000_000, cause: Cause::Quota(1) };
+    assert_eq!(denied, wanted);
+}
+
+pub(crate) async fn what_only_looks_makes_no_bucket(tested: Tested) {
+    let booking = Booking { cost: 1, granted_at: START, due: START, before: START };
+    assert_eq!(tested.store.check("api", booking).await.unwrap(), Standing::Void);
+    assert!(!tested.store.give_back("api", booking).await.unwrap());
+    assert!(!tested.store.resume("api").await.unwrap());
+    assert!(!tested.store.delete("api").await.unwrap());
+    assert_eq!(tested.bucket("api").await, None);
+    let never = tested.take("api", &policy("0/s"), 1, 0).await;
+    assert!(matches!(never, Decision::Never { cost_max: 0, .. }), "{never:?}");
+    assert_eq!(tested.bucket("api").await, None);
+    assert!(tested.store.list().await.unwrap().is_empty());
+}
+
+pub(crate) async fn c23_parallel_first_calls_get_the_burst_and_no_more(tested: Tested) {
+    let ten = policy("10/30d");
+    for round in 0..10 {
+        let calls: Vec<_> = (0..50)
+            .map(|_| {
+                let (store, ten) = (Arc::clone(&tested.store), Arc::clone(&ten));
+                let ask = Ask { cost: 1, wait_max_us: 0 };
+                tokio::spawn(async move { store.take(&format!("api {round}"), &ten, ask).await })
+            })
+            .collect();
+        let mut granted = 0;
+        for call in calls {
+            let decision = call.await.unwrap().unwrap().decision;
+            granted += i32::from(matches!(decision, Decision::Granted { .. }));
+        }
+        assert_eq!(granted, 10, "round {round}");
+    }
+}
+
+pub(crate) async fn c21_a_refusal_takes_nothing(tested: Tested) {
+    let ten = policy("10/h");
+    assert!(tested.takes("api", &ten, 8).await);
+    let before = tested.bucket("api").await;
+    for _ in 0..5 {
+        assert!(!tested.takes("api", &ten, 5).await);
+    }
+    assert_eq!(tested.bucket("api").await, before);
+    assert!(tested.takes("api", &ten, 2).await);
+    // Polled faster than it refills, it still fills.
+    let slow = policy("1/s");
+    let mut passed = Vec::new();
+    for tick in 0..7 {
+        if tested.takes("slow", &slow, 1).await {
+            passed.push(tick * 600);
+        }
+        tested.advance(Duration::from_millis(600));
+    }
+    assert_eq!(passed, [0, 1_200, 2_400, 3_600]);
+}
+
+pub(crate) async fn c22_all_quotas_or_none(tested: Tested) {
+    for text in ["10/m, window 30/30m", "window 30/30m, 10/m"] {
+        let both = policy(text);
+        let mut granted = 0;
+        for _ in 0..31 {
+            granted += i32::from(tested.takes(text, &both, 1).await);
+        }
+        assert_eq!(granted, 10);
+        let mut left = tested.left(text).await;
+        left.sort_unstable();
+        assert_eq!(left, [0, 20]);
+    }
+}
+
+pub(crate) async fn c19_c20_what_can_never_pass_is_said_at_once_and_takes_nothing(tested: Tested) {
+    let two = policy("100/m, window 5/s");
+    assert!(tested.takes("api", &two, 5).await);
+    let before = tested.bucket("api").await;
+    let never = tested.take("api", &two, 6, i64::MAX / 4).await;
+    assert_eq!(never, Decision::Never { cost_max: 5, quota: 2 });
+    assert_eq!(tested.bucket("api").await, before);
+    tested.store.set("api", &policy("0/s"), false).await.unwrap();
+    let never = tested.take("api", &two, 1, i64::MAX / 4).await;
+    assert_eq!(never, Decision::Never { cost_max: 0, quota: 1 });
+}
+
+pub(crate) async fn c16_an_equal_policy_changes_nothing(tested: Tested) {
+    let five = policy("5/m");
+    for _ in 0..5 {
+        tested.store.set("api", &five, false).await.unwrap();
+        assert!(tested.takes("api", &five, 1).await);
+    }
+    assert!(!tested.store.set("api", &five, false).await.unwrap());
+    assert!(!tested.takes("api", &five, 1).await);
+    assert!(tested.store.set("api", &policy("10/m"), false).await.unwrap());
+    assert_eq!(tested.left("api").await, [0]);
+}
+
+pub(crate) async fn c17_a_new_policy_binds_every_caller_on_its_next_call(tested: Tested) {
+    let own = policy("100/m");
+    let ask = Ask { cost: 1, wait_max_us: 0 };
+    let taken = tested.store.take("api", &own, ask).await.unwrap();
+    assert_eq!(taken.policy, None, "its own");
+    assert!(tested.store.set("api", &policy("10/m"), false).await.unwrap());
+    let taken = tested.store.take("api", &own, ask).await.unwrap();
+    assert_eq!(taken.policy.as_deref(), Some(&*policy("10/m")));
+    assert_eq!(tested.left("api").await, [9]);
+    tested.store.set("api", &policy("0/m"), false).await.unwrap();
+    assert!(matches!(tested.take("api", &own, 1, 0).await, Decision::Never { .. }));
+    tested.store.set("api", &policy("150/m"), false).await.unwrap();
+    assert_eq!(tested.left("api").await, [0], "it fills from empty");
+    tested.advance(Duration::from_millis(400));
+    assert_eq!(tested.left("api").await, [1]);
+}
+
+pub(crate) async fn a_suspension_stops_everybody_and_only_resume_ends_it_early(tested: Tested) {
+    let ten = policy("10/s");
+    assert!(tested.takes("api", &ten, 1).await);
+    let suspend = async |for_us: i64, reason: &str| {
+        tested.store.suspend("api", for_us, why(reason)).await.unwrap()
+    };
+    assert_eq!(suspend(5_400_000, "long").await, 5_400_000);
+    assert_eq!(suspend(60_000, "short").await, 5_400_000, "the later end stays");
+    let denied = tested.take("api", &ten, 1, 0).await;
+    let wanted = Decision::Denied { retry_after_us: 5_400_000, cause: Cause::Suspended };
+    assert_eq!(denied, wanted);
+    let suspension = tested.bucket("api").await.unwrap().state.suspension;
+    assert_eq!(suspension, Some(why("long")));
+    assert!(tested.store.resume("api").await.unwrap());
+    assert!(!tested.store.resume("api").await.unwrap());
+    assert!(tested.takes("api", &ten, 1).await);
+    suspend(1_000_000, "again").await;
+    tested.advance(Duration::from_micros(999_999));
+    assert!(!tested.takes("api", &ten, 1).await);
+    tested.advance(Duration::from_micros(1));
+    assert!(tested.takes("api", &ten, 1).await);
+}
+
+pub(crate) async fn a_name_without_a_bucket_can_be_suspended(tested: Tested) {
+    tested.store.suspend("api", 60_000_000, why("early")).await.unwrap();
+    let two = policy("2/h");
+    let denied = tested.take("api", &two, 1, 0).await;
+    assert!(matches!(denied, Decision::Denied { cause: Cause::Suspended, .. }), "{denied:?}");
+    assert_eq!(tested.store.list().await.unwrap(), ["api"]);
+    tested.store.resume("api").await.unwrap();
+    assert!(tested.takes("api", &two, 2).await);
+    assert!(!tested.takes("api", &two, 1).await);
+}
+
+pub(crate) async fn a_booking_stands_until_it_is_void_and_can_be_given_back(tested: Tested) {
+    let one = policy("1/s");
+    assert!(tested.takes("api", &one, 1).await);
+    let next = tested.booked("api", &one, 1_000_000).await;
+    let check = async |booking| tested.store.check("api", booking).await.unwrap();
+    assert_eq!(check(next).await, Standing::Due(1_000_000));
+    tested.advance(Duration::from_millis(400));
+    assert_eq!(check(next).await, Standing::Due(600_000));
+    tested.store.suspend("api", 2_000_000, why("check")).await.unwrap();
+    assert_eq!(check(next).await, Standing::Due(2_600_000));
+    tested.store.resume("api").await.unwrap();
+    assert!(tested.store.give_back("api", next).await.unwrap());
+    let denied = tested.take("api", &one, 1, 0).await;
+    let wanted = Decision::Denied { retry_after_us: 600_000, cause: Cause::Quota(1) };
+    assert_eq!(denied, wanted, "as if it had never been booked");
+    let again = tested.booked("api", &one, 1_000_000).await;
+    tested.store.set("api", &policy("2/s"), false).await.unwrap();
+    assert_eq!(check(again).await, Standing::Void);
+    assert!(!tested.store.give_back("api", again).await.unwrap());
+}
+
+pub(crate) async fn c29_odd_names_are_buckets_of_their_own(tested: Tested) {
+    let once = policy("1/h");
+    let long = "x".repeat(255);
+    let (long_a, long_b) = (format!("{long}a"), format!("{long}b"));
+    let mut names = [
+        "a:b", "a", "A", "a}b", "{a}", "}", "{}", "a b", " ", "a/b", "a%2fb", "../a", ".", "..",
+        "日本", "é", "e\u{301}", "*", "[a]", "~", "\\", &long_a, &long_b,
+    ];
+    for name in names {
+        assert!(tested.takes(name, &once, 1).await, "{name}");
+        assert!(!tested.takes(name, &once, 1).await, "{name}");
+    }
+    names.sort_unstable();
+    assert_eq!(tested.store.list().await.unwrap(), names);
+    for name in names {
+        assert!(tested.store.delete(name).await.unwrap(), "{name}");
+    }
+    assert!(tested.store.list().await.unwrap().is_empty());
+}
+
+pub(crate) async fn a_deleted_bucket_starts_anew(tested: Tested) {
+    let once = policy("1/h");
+    for _ in 0..3 {
+        let booking = tested.booked("api", &once, 0).await;
+        assert!(!tested.takes("api", &once, 1).await);
+        assert!(tested.store.delete("api").await.unwrap());
+        assert_eq!(tested.store.check("api", booking).await.unwrap(), Standing::Void);
+        assert!(!tested.store.delete("api").await.unwrap());
+        assert_eq!(tested.bucket("api").await, None);
+        tested.advance(Duration::from_micros(1));
+    }
+}
+
+pub(crate) async fn a_pinned_policy_outlives_the_idle_bucket(tested: Tested) {
+    let (own, set) = (policy("100/s"), policy("1/s"));
+    tested.store.set("api", &set, true).await.unwrap();
+    assert!(tested.takes("api", &own, 1).await);
+    // Workers that set at start-up what an operator pinned do not unpin it.
+    tested.store.set("api", &set, false).await.unwrap();
+    assert!(tested.bucket("api").await.unwrap().is_pinned());
+    tested.advance(Duration::from_secs(86_400 * 365));
+    assert!(tested.takes("api", &own, 1).await);
+    assert!(!tested.takes("api", &own, 1).await);
+    assert_eq!(tested.store.list().await.unwrap(), ["api"]);
+}
