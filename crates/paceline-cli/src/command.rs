@@ -3,6 +3,7 @@
 mod acquire;
 mod completions;
 mod delete;
+mod demo;
 mod exec;
 mod list;
 mod pace;
@@ -29,6 +30,9 @@ pub(crate) enum Command {
     Resume(resume::Resume),
     Delete(delete::Delete),
     Replay(replay::Replay),
+    Demo(demo::Demo),
+    #[command(hide = true)]
+    DemoWorker(demo::DemoWorker),
     Completions(completions::Completions),
 }
 
@@ -45,6 +49,8 @@ impl Command {
             Self::Resume(resume) => resume.run(context).await,
             Self::Delete(delete) => delete.run(context).await,
             Self::Replay(replay) => replay.run(context).await,
+            Self::Demo(demo) => demo.run(context).await,
+            Self::DemoWorker(worker) => worker.run(context).await,
             Self::Completions(completions) => completions.run(),
         }
     }

@@ -2,6 +2,7 @@
 //! A short `main` over [`run`]; data goes to stdout, words to stderr.
 
 mod command;
+mod demo;
 mod exit;
 mod output;
 mod permit;

@@ -1,1 +1,6 @@
-//! The command line as its users see it.
+//! The command line as its users see it: the real binary, its output and its exit codes.
+
+#![allow(clippy::unwrap_used, reason = "in a test, helpers included, a panic is the report")]
+
+mod demo;
+mod program;
