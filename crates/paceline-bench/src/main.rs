@@ -72,7 +72,7 @@ fn main() {
         }
         let Figure { what, target, measured, met } = measure();
         println!(
-            "{what:<40} {measured:<34} target {target:<20} {}",
+            "{what:<40} {measured:<50} target {target:<20} {}",
             if met { "met" } else { "MISSED" }
         );
     }
