@@ -35,7 +35,7 @@ use paceline_core::{Bucket, Micros};
 use self::file::{BucketFile, Kept, Locked, Unread};
 use self::folder::Folder;
 use self::handles::Handles;
-use self::patience::Patience;
+use self::patience::{Patience, Stuck};
 use self::sweep::Sweeper;
 use super::local::{Change, Local};
 use crate::clock::Clock;
@@ -56,6 +56,8 @@ pub(crate) struct Host {
     timeout: Duration,
     handles: Handles,
     maker: Mutex<Maker>,
+    /// Whether the marker's lock is.
+    stuck: Stuck,
     sweeper: Sweeper,
 }
 
@@ -90,6 +92,7 @@ impl Host {
             timeout,
             handles: Handles::default(),
             maker: Mutex::default(),
+            stuck: Stuck::default(),
             sweeper: Sweeper::default(),
         })
     }
@@ -129,7 +132,9 @@ impl Host {
         };
         let mut alone = handle.alone();
         let BucketFile { file, slots } = &mut *alone;
-        let locked = patience.try_take(|| Locked::try_lock(file)).map_err(failed("lock a file"))?;
+        let locked = patience
+            .try_take(&handle.stuck, || Locked::try_lock(file))
+            .map_err(failed("lock a file"))?;
         let Some(_locked) = locked else { return Ok(Attempt::Busy) };
         let (kept, _) = slots
             .read(file, Some(name))
@@ -185,8 +190,9 @@ impl Host {
             Some(marker) => Arc::clone(marker),
             None => Arc::clone(maker.marker.insert(Arc::new(self.folder.marker()?))),
         };
-        let locked =
-            patience.try_take(|| Locked::try_lock(&marker)).map_err(failed("lock a file"))?;
+        let locked = patience
+            .try_take(&self.stuck, || Locked::try_lock(&marker))
+            .map_err(failed("lock a file"))?;
         let Some(locked) = locked else { return Ok(Attempt::Busy) };
         if !file::is_at(&marker, &self.folder.marker_path()).map_err(failed("look for a file"))? {
             drop(locked);
