@@ -43,6 +43,31 @@ pub(crate) fn one_process(what: &str, target_us: f64) -> Figure {
     }
 }
 
+/// Opening the store and taking one token: what a process that makes one call pays.
+pub(crate) fn opening(what: &str, target_us: f64) -> Figure {
+    let folder = scratch_dir("figures");
+    let url = format!("host:{}", folder.path().display());
+    let mut us = crate::runtime().block_on(async {
+        let mut us = Vec::new();
+        for _ in 0..500 {
+            let start = Instant::now();
+            let limiter = Limiter::open(&url).await.expect("a scratch folder");
+            let bucket = limiter.bucket("figures", POLICY).expect("a policy");
+            let answer = bucket.try_acquire().await.expect("the store answers");
+            answer.permit().expect("there is room").spend();
+            us.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        us
+    });
+    let p50 = crate::median(&mut us);
+    Figure {
+        what: what.to_owned(),
+        target: format!("at most {target_us} us"),
+        measured: format!("p50 {p50:.0} us, p99 {:.0} us", us[us.len() * 99 / 100]),
+        met: p50 <= target_us,
+    }
+}
+
 /// Decisions a second by four processes in total.
 pub(crate) fn four_processes(what: &str, same_bucket: bool, target: f64) -> Figure {
     let folder = scratch_dir("figures");

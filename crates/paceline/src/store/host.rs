@@ -136,9 +136,18 @@ impl Host {
             .try_take(&handle.stuck, || Locked::try_lock(file))
             .map_err(failed("lock a file"))?;
         let Some(_locked) = locked else { return Ok(Attempt::Busy) };
-        let (kept, _) = slots
-            .read(file, Some(name))
-            .map_err(|unread| self.unread(&self.folder.of_bucket(name), &unread))?;
+        let kept = match slots.read(file, Some(name)) {
+            Ok((kept, _)) => kept,
+            Err(unread) => {
+                // What is wrong with it may be mended already, by removing it.
+                self.handles.forget(name, &handle);
+                let path = self.folder.of_bucket(name);
+                if slots.is_at(file, &path).map_err(failed("look for a file"))? {
+                    return Err(self.unread(&path, &unread));
+                }
+                return Ok(Attempt::Moved);
+            }
+        };
         // Inside the lock, so that the bucket sees the moments in order.
         let now = self.clock.now();
         let (place, touched) = (kept.place(), kept.touched);

@@ -21,7 +21,7 @@ const NAP: Duration = Duration::from_micros(20);
 const TRIES_IF_STUCK: u32 = 8;
 /// Sleeps between the later tries, doubling; the timer's own grain is a millisecond.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
-const SLEEP_MAX: Duration = Duration::from_millis(4);
+const SLEEP_MAX: Duration = Duration::from_millis(2);
 
 /// One call's patience.
 #[derive(Debug)]

@@ -483,6 +483,12 @@ fn a_file_broken_twice_is_an_error_that_says_what_to_do_and_never_a_grant() {
     }
     fs::write(&path, &whole).unwrap();
     assert_eq!(run(left(&host, "api")).unwrap(), 3);
+    // What the error says helps, also where the broken file is open.
+    fs::write(&path, "broken").unwrap();
+    assert!(run(take(&host, "api", &five)).is_err());
+    fs::remove_file(&path).unwrap();
+    assert!(run(takes(&host, "api", &five)));
+    assert_eq!(run(left(&host, "api")).unwrap(), 4);
 }
 
 #[test]
