@@ -43,6 +43,31 @@ pub(crate) fn one_process(what: &str, target_us: f64) -> Figure {
     }
 }
 
+/// Opening the store and taking one token: what a process that makes one call pays.
+pub(crate) fn opening(what: &str, target_us: f64) -> Figure {
+    let folder = scratch_dir("figures");
+    let url = format!("host:{}", folder.path().display());
+    let mut us = crate::runtime().block_on(async {
+        let mut us = Vec::new();
+        for _ in 0..500 {
+            let start = Instant::now();
+            let limiter = Limiter::open(&url).await.expect("a scratch folder");
+            let bucket = limiter.bucket("figures", POLICY).expect("a policy");
+            let answer = bucket.try_acquire().await.expect("the store answers");
+            answer.permit().expect("there is room").spend();
+            us.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        us
+    });
+    let p50 = crate::median(&mut us);
+    Figure {
+        what: what.to_owned(),
+        target: format!("at most {target_us} us"),
+        measured: format!("p50 {p50:.0} us, p99 {:.0} us", us[us.len() * 99 / 100]),
+        met: p50 <= target_us,
+    }
+}
+
 /// Decisions a second by four processes in total.
 pub(crate) fn four_processes(what: &str, same_bucket: bool, target: f64) -> Figure {
     let folder = scratch_dir("figures");
@@ -61,7 +86,7 @@ pub(crate) fn four_processes(what: &str, same_bucket: bool, target: f64) -> Figu
                 .expect("this program starts again")
         })
         .collect();
-    let (mut calls, mut failed, mut fewest) = (0, 0, u64::MAX);
+    let (mut calls, mut failed, mut fewest, mut longest_us) = (0, 0, u64::MAX, 0);
     for worker in workers {
         let output = worker.wait_with_output().expect("a worker ends");
         let text = String::from_utf8(output.stdout).expect("numbers");
@@ -70,29 +95,35 @@ pub(crate) fn four_processes(what: &str, same_bucket: bool, target: f64) -> Figu
         calls += numbers[0];
         failed += numbers[1];
         fewest = fewest.min(numbers[0]);
+        longest_us = longest_us.max(numbers[2]);
     }
     let rate = calls as f64 / SPAN.as_secs_f64();
     let least = fewest as f64 / calls as f64 * 100.0;
     Figure {
         what: what.to_owned(),
         target: format!("at least {target}/s"),
-        measured: format!("{rate:.0}/s, {failed} failed, least {least:.0} %"),
+        measured: format!(
+            "{rate:.0}/s, {failed} failed, least {least:.0} %, longest {} ms",
+            longest_us.div_ceil(1_000)
+        ),
         met: rate >= target && failed == 0,
     }
 }
 
-/// What a worker does: decisions from the start on, as many as it can; prints how many.
+/// What a worker does: decisions from the start on, as many as it can; prints how many,
+/// how many failed, and the longest in microseconds.
 pub(crate) fn worker(words: &[String]) {
     let [url, bucket, start] = words else { panic!("{WORKER} URL BUCKET START") };
     let start = UNIX_EPOCH + Duration::from_micros(start.parse().expect("a number"));
-    let (calls, failed) = crate::runtime().block_on(async {
+    let (calls, failed, longest) = crate::runtime().block_on(async {
         let limiter = Limiter::open(url).await.expect("a scratch folder");
         let bucket = limiter.bucket(bucket, POLICY).expect("a policy");
         let early = start.duration_since(SystemTime::now()).unwrap_or_default();
         tokio::time::sleep(early).await;
         let end = Instant::now() + SPAN;
-        let (mut calls, mut failed) = (0_u64, 0_u64);
-        while Instant::now() < end {
+        let (mut calls, mut failed, mut longest) = (0_u64, 0_u64, Duration::ZERO);
+        let mut before = Instant::now();
+        while before < end {
             match bucket.try_acquire().await {
                 Ok(answer) => {
                     answer.permit().expect("there is room").spend();
@@ -100,8 +131,11 @@ pub(crate) fn worker(words: &[String]) {
                 }
                 Err(_) => failed += 1,
             }
+            let now = Instant::now();
+            longest = longest.max(now - before);
+            before = now;
         }
-        (calls, failed)
+        (calls, failed, longest)
     });
-    println!("{calls} {failed}");
+    println!("{calls} {failed} {}", longest.as_micros());
 }

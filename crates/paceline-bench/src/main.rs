@@ -29,12 +29,15 @@ fn main() {
     }
     let word = words.first().map(String::as_str).unwrap_or_default();
     type Measure = fn() -> Figure;
-    let measures: [(&str, Measure); 11] = [
+    let measures: [(&str, Measure); 12] = [
         ("memory, try_acquire and spend", || {
             memory::handle("memory, try_acquire and spend", 150.0)
         }),
         ("memory, the decision alone", || memory::decision("memory, the decision alone", 150.0)),
         ("host, one process", || host::one_process("host, one process", 4.0)),
+        ("host, opening and one decision", || {
+            host::opening("host, opening and one decision", 1_000.0)
+        }),
         ("host, four processes, one bucket", || {
             host::four_processes("host, four processes, one bucket", true, 200_000.0)
         }),
@@ -72,7 +75,7 @@ fn main() {
         }
         let Figure { what, target, measured, met } = measure();
         println!(
-            "{what:<40} {measured:<34} target {target:<20} {}",
+            "{what:<40} {measured:<50} target {target:<20} {}",
             if met { "met" } else { "MISSED" }
         );
     }

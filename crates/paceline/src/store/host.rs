@@ -35,7 +35,7 @@ use paceline_core::{Bucket, Micros};
 use self::file::{BucketFile, Kept, Locked, Unread};
 use self::folder::Folder;
 use self::handles::Handles;
-use self::patience::Patience;
+use self::patience::{Patience, Stuck};
 use self::sweep::Sweeper;
 use super::local::{Change, Local};
 use crate::clock::Clock;
@@ -56,6 +56,8 @@ pub(crate) struct Host {
     timeout: Duration,
     handles: Handles,
     maker: Mutex<Maker>,
+    /// Whether the marker's lock is.
+    stuck: Stuck,
     sweeper: Sweeper,
 }
 
@@ -90,6 +92,7 @@ impl Host {
             timeout,
             handles: Handles::default(),
             maker: Mutex::default(),
+            stuck: Stuck::default(),
             sweeper: Sweeper::default(),
         })
     }
@@ -129,11 +132,22 @@ impl Host {
         };
         let mut alone = handle.alone();
         let BucketFile { file, slots } = &mut *alone;
-        let locked = patience.try_take(|| Locked::try_lock(file)).map_err(failed("lock a file"))?;
+        let locked = patience
+            .try_take(&handle.stuck, || Locked::try_lock(file))
+            .map_err(failed("lock a file"))?;
         let Some(_locked) = locked else { return Ok(Attempt::Busy) };
-        let (kept, _) = slots
-            .read(file, Some(name))
-            .map_err(|unread| self.unread(&self.folder.of_bucket(name), &unread))?;
+        let kept = match slots.read(file, Some(name)) {
+            Ok((kept, _)) => kept,
+            Err(unread) => {
+                // What is wrong with it may be mended already, by removing it.
+                self.handles.forget(name, &handle);
+                let path = self.folder.of_bucket(name);
+                if slots.is_at(file, &path).map_err(failed("look for a file"))? {
+                    return Err(self.unread(&path, &unread));
+                }
+                return Ok(Attempt::Moved);
+            }
+        };
         // Inside the lock, so that the bucket sees the moments in order.
         let now = self.clock.now();
         let (place, touched) = (kept.place(), kept.touched);
@@ -185,8 +199,9 @@ impl Host {
             Some(marker) => Arc::clone(marker),
             None => Arc::clone(maker.marker.insert(Arc::new(self.folder.marker()?))),
         };
-        let locked =
-            patience.try_take(|| Locked::try_lock(&marker)).map_err(failed("lock a file"))?;
+        let locked = patience
+            .try_take(&self.stuck, || Locked::try_lock(&marker))
+            .map_err(failed("lock a file"))?;
         let Some(locked) = locked else { return Ok(Attempt::Busy) };
         if !file::is_at(&marker, &self.folder.marker_path()).map_err(failed("look for a file"))? {
             drop(locked);

@@ -26,7 +26,7 @@ const FORMAT: u32 = 1;
 /// by a killed process is written over.
 const TEMPORARY: &str = ".new";
 /// File systems that other machines write to as well.
-const NETWORKS: [&str; 16] = [
+const NETWORKS: [&str; 19] = [
     "nfs",
     "nfs4",
     "cifs",
@@ -43,6 +43,9 @@ const NETWORKS: [&str; 16] = [
     "ocfs2",
     "gfs2",
     "sshfs",
+    "s3fs",
+    "rclone",
+    "gcsfuse",
 ];
 
 /// A folder that may be used.
@@ -263,7 +266,7 @@ fn network<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
     }
     let kind = deepest.1;
     let name = kind.strip_prefix("fuse.").unwrap_or(kind);
-    (NETWORKS.contains(&name) || name.ends_with("fs-fuse")).then_some(kind)
+    NETWORKS.contains(&name).then_some(kind)
 }
 
 /// Spaces and the like are written as `\040` there.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::file::BucketFile;
+use super::patience::Stuck;
 
 /// Most handles kept open: a quarter of the 1024 files many systems let a process open.
 const HANDLES_MAX: usize = 256;
@@ -30,6 +31,7 @@ struct Table {
 #[derive(Debug)]
 pub(super) struct Handle {
     file: Mutex<BucketFile>,
+    pub(super) stuck: Stuck,
     /// Whether it was used since the last round of closing.
     used: AtomicBool,
 }
@@ -54,7 +56,11 @@ impl Handles {
             }
         }
         let Some(file) = self.open(&path())? else { return Ok(None) };
-        let handle = Arc::new(Handle { file: Mutex::new(file), used: AtomicBool::new(true) });
+        let handle = Arc::new(Handle {
+            file: Mutex::new(file),
+            stuck: Stuck::default(),
+            used: AtomicBool::new(true),
+        });
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         if table.process != process {
             // Forked since: what is open here is our parent's.

@@ -250,6 +250,43 @@ fn a_swept_or_deleted_bucket_is_noticed_by_others_at_once() {
 }
 
 #[test]
+fn c23_at_the_instant_of_expiry_with_sweepers_about_the_burst_is_granted_once() {
+    let (clock, folder, _) = opened();
+    let (ten, fast) = (policy("10/h"), policy("1/s"));
+    // Each a process of its own as far as files and locks go.
+    let hosts: Vec<Host> = (0..4).map(|_| at(&folder, &clock)).collect();
+    for round in 0..150 {
+        let granted: usize = std::thread::scope(|threads| {
+            let callers: Vec<_> = hosts
+                .iter()
+                .enumerate()
+                .map(|(number, host)| {
+                    let (ten, fast) = (&ten, &fast);
+                    threads.spawn(move || {
+                        run(async {
+                            // Making a bucket sweeps, and so does a listing.
+                            match number {
+                                0 => assert!(takes(host, &format!("new {round}"), fast).await),
+                                1 => drop(host.list().unwrap()),
+                                _ => {}
+                            }
+                            let mut granted = 0;
+                            for _ in 0..12 {
+                                granted += usize::from(takes(host, "api", ten).await);
+                            }
+                            granted
+                        })
+                    })
+                })
+                .collect();
+            callers.into_iter().map(|caller| caller.join().unwrap()).sum()
+        });
+        assert_eq!(granted, 10, "round {round}");
+        clock.advance(Duration::from_secs(7_200));
+    }
+}
+
+#[test]
 fn a_forgotten_bucket_whose_file_a_kill_left_behind_starts_anew_in_it() {
     let (clock, folder, host) = opened();
     let once = policy("1/h");
@@ -483,6 +520,12 @@ fn a_file_broken_twice_is_an_error_that_says_what_to_do_and_never_a_grant() {
     }
     fs::write(&path, &whole).unwrap();
     assert_eq!(run(left(&host, "api")).unwrap(), 3);
+    // What the error says helps, also where the broken file is open.
+    fs::write(&path, "broken").unwrap();
+    assert!(run(take(&host, "api", &five)).is_err());
+    fs::remove_file(&path).unwrap();
+    assert!(run(takes(&host, "api", &five)));
+    assert_eq!(run(left(&host, "api")).unwrap(), 4);
 }
 
 #[test]
