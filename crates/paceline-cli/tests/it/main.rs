@@ -2,5 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, helpers included, a panic is the report")]
 
+mod acquire;
 mod demo;
+mod exec;
+mod input;
+mod operate;
+mod pace;
 mod program;
+mod replay;

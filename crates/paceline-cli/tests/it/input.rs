@@ -1,0 +1,186 @@
+//! What is not allowed, and stores that do not answer: each with an exit code and with words that
+//! say what is allowed.
+
+use paceline_testkit::{RedisServer, ScriptedServer, scratch_dir};
+
+use crate::program::paceline;
+
+#[test]
+fn a_bad_policy_is_refused_with_the_value_and_what_is_allowed() {
+    for (policy, words) in [
+        ("", "LIMIT/INTERVAL"),
+        ("fast", "fast"),
+        ("50", "50"),
+        ("50/", "50/"),
+        ("50/parsec", "parsec"),
+        ("-5/s", "-5"),
+        ("1.5/s", "1.5"),
+        ("5/0s", "0s"),
+        ("5/s burst 0", "burst"),
+        ("5/s burst -1", "-1"),
+        ("5/3651d", "3650d"),
+        ("5/s guard 9999999999d", "9999999999d"),
+        ("5/s,", ","),
+        ("1/s,1/s,1/s,1/s,1/s,1/s,1/s,1/s,1/s", "1 to 8 quotas"),
+        ("99999999999999999999/s", "99999999999999999999"),
+    ] {
+        let answer = paceline(["acquire", "api", "--quota", policy]).ends_with(2);
+        answer.says(&["--quota", words]);
+        paceline(["set", "api", policy]).ends_with(2);
+    }
+}
+
+#[test]
+fn bad_numbers_and_spans_are_refused() {
+    for (arguments, words) in [
+        (&["--cost", "0"][..], "0"),
+        (&["--cost", "-1"], "-1"),
+        (&["--cost", "4294967296"], "4294967296"),
+        (&["--cost", "many"], "many"),
+        (&["--count", "0"], "0"),
+        (&["--max-wait", "5"], "unit"),
+        (&["--max-wait", "-5s"], "-5"),
+        (&["--max-wait=-5s"], "-5s"),
+        (&["--max-wait", "soon"], "soon"),
+        (&["--max-wait", "3651d"], "3650d"),
+        (&["--timeout", "x"], "x"),
+        (&["--when-away", "panic"], "local/N"),
+    ] {
+        let arguments = [&["acquire", "api", "--quota", "5/s"], arguments].concat();
+        paceline(arguments).ends_with(2).says(&[words]);
+    }
+    for span in ["0s", "3651d", "1y", ""] {
+        paceline(["suspend", "api", "--for", span]).ends_with(2);
+    }
+    let reason = "x".repeat(257);
+    paceline(["suspend", "api", "--for", "1s", "--reason", &reason]).ends_with(2).says(&["256"]);
+    paceline(["suspend", "api", "--for", "1s", "--reason", "a\nb"]).ends_with(2);
+}
+
+#[test]
+fn a_bad_name_is_refused_by_every_command_and_an_odd_one_by_none() {
+    let long = "x".repeat(257);
+    for name in ["", "a\nb", "\u{7f}", &long] {
+        for arguments in [
+            &["acquire", name, "--quota", "5/s"][..],
+            &["pace", name, "--quota", "5/s"],
+            &["exec", name, "--quota", "5/s", "--", "true"],
+            &["status", name],
+            &["set", name, "5/s"],
+            &["suspend", name, "--for", "1s"],
+            &["resume", name],
+            &["delete", name],
+        ] {
+            paceline(arguments).ends_with(2).says(&["256 bytes"]);
+        }
+    }
+    // Legal, and each a bucket of its own.
+    let server = RedisServer::start();
+    let folder = scratch_dir("input");
+    for store in [server.url(), format!("host:{}", folder.path().display())] {
+        let longest = "ü".repeat(128);
+        let mut names = vec![
+            "a",
+            "A",
+            "a b",
+            "a:b",
+            "a/b",
+            "a%2Fb",
+            "{a}",
+            "a}",
+            "..",
+            ".",
+            "../a",
+            "a*",
+            "日本語",
+            "-",
+            " ",
+            "é",
+            "e\u{301}",
+            &longest,
+        ];
+        for name in &names {
+            let arguments = ["acquire", "--quota", "1/d", "--no-wait", "--", name];
+            paceline(arguments).store(&store).ends_with(0);
+        }
+        names.sort_unstable();
+        let listed = paceline(["list"]).store(&store).ends_with(0);
+        assert_eq!(listed.text().lines().collect::<Vec<_>>(), names, "{store}");
+    }
+}
+
+#[test]
+fn a_bad_store_is_refused_with_what_is_allowed_and_without_its_password() {
+    for store in [
+        "nonsense",
+        "http://user:hush@host",
+        "memory:x",
+        "host:relative",
+        "redis://user:hush@host/x",
+        "redis://user:hush@host?nope=1",
+        "redis+sentinel://user:hush@host/service",
+        "redis-cluster://user:hush@host",
+    ] {
+        let answer = paceline(["list", "--store", store]).ends_with(2);
+        answer.says(&["store"]);
+        assert!(!answer.stderr.contains("hush"), "{}", answer.stderr);
+    }
+    for (store, kind) in [("redis+sentinel://h/s", "Sentinel"), ("redis-cluster://h", "Cluster")] {
+        paceline(["list", "--store", store]).ends_with(2).says(&[kind, "not supported yet"]);
+    }
+    paceline(["list", "--store", "host:/proc/nowhere"]).ends_with(69).says(&["/proc/nowhere"]);
+}
+
+#[test]
+fn the_environment_names_the_store_and_a_flag_wins() {
+    let server = RedisServer::start();
+    let url = server.url();
+    paceline(["set", "api", "5/s"]).store(&url).ends_with(0);
+    assert_eq!(paceline(["list"]).store(&url).ends_with(0).text(), "api\n");
+    let flag = ["list", "--store", "memory:"];
+    assert_eq!(paceline(flag).store(&url).ends_with(0).text(), "");
+    // An empty variable is one that is not set: this machine's own folder.
+    let home = scratch_dir("home");
+    let here = paceline(["list"]).store("").env("HOME", home.path().to_str().unwrap());
+    assert_eq!(here.env("XDG_STATE_HOME", "").ends_with(0).text(), "");
+}
+
+#[test]
+fn p8_a_store_that_is_away_is_told_and_never_taken_for_a_permit() {
+    let away = ["acquire", "api", "--quota", "5/s", "--store", "redis://127.0.0.1:1"];
+    let answer = paceline(away).ends_with(69);
+    answer.says(&["127.0.0.1:1", "away"]);
+    for command in [&["status", "api"][..], &["list"], &["set", "api", "5/s"]] {
+        paceline(command).store("redis://127.0.0.1:1").ends_with(69);
+    }
+    let chosen = |what: &str| {
+        let arguments = [&away[..], &["--json", "--when-away", what]].concat();
+        paceline(arguments).ends_with(0).json().remove(0)
+    };
+    assert_eq!(chosen("allow")["granted_by"], "allowed");
+    assert_eq!(chosen("local/2")["granted_by"], "local");
+}
+
+#[test]
+fn a_store_that_does_not_let_us_in_or_is_too_old_or_holds_something_else_is_told_apart() {
+    let server = RedisServer::builder().password("hush-hush").start();
+    let wrong = format!("redis://:wrong-one@127.0.0.1:{}", server.port());
+    let answer = paceline(["list"]).store(&wrong).ends_with(77);
+    assert!(!answer.stderr.contains("wrong-one"), "{}", answer.stderr);
+    answer.says(&["does not let us in"]);
+    paceline(["list"]).store(&server.url()).ends_with(0);
+
+    let old = ScriptedServer::start(|words| {
+        let is_info = words.first().is_some_and(|word| word.eq_ignore_ascii_case("info"));
+        let info = "# Server\r\nredis_version:5.0.7\r\n";
+        let reply = format!("${}\r\n{info}\r\n", info.len());
+        Some(if is_info { reply } else { "+OK\r\n".to_owned() })
+    });
+    let answer = paceline(["list"]).store(&old.url()).ends_with(76);
+    answer.says(&["5.0.7", "too old", "6.2"]);
+
+    let server = RedisServer::start();
+    server.command(&["SET", "paceline:{api}", "mine"]);
+    let arguments = ["acquire", "api", "--quota", "5/s"];
+    paceline(arguments).store(&server.url()).ends_with(76).says(&["paceline:{api}"]);
+}
