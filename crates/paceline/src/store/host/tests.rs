@@ -193,7 +193,7 @@ fn a_bucket_in_use_keeps_its_policy_though_nothing_is_ever_granted() {
 
 #[test]
 fn a_bucket_evaporates_when_it_is_full_again_and_no_sooner() {
-    let (clock, _, host) = opened();
+    let (clock, _folder, host) = opened();
     let slow = policy("1/m burst 3");
     for _ in 0..3 {
         assert!(run(takes(&host, "api", &slow)));
