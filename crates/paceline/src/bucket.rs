@@ -14,7 +14,7 @@ use crate::away::WhenAway;
 use crate::clock::micros;
 use crate::error::Error;
 use crate::into_policy::IntoPolicy;
-use crate::limiter::{Limiter, Line, Shared};
+use crate::limiter::{Limiter, Line};
 use crate::permit::{GrantedBy, Held, Permit};
 use crate::status::Status;
 use crate::store::Taken;
@@ -33,7 +33,6 @@ use crate::store::Taken;
 /// one token goes through [`cost`](Self::cost), which has the same verbs.
 #[derive(Debug, Clone)]
 pub struct Bucket {
-    pub(crate) shared: Arc<Shared>,
     pub(crate) line: Arc<Line>,
     pub(crate) policy: Arc<Policy>,
 }
@@ -56,8 +55,8 @@ pub(crate) enum Asked {
 }
 
 impl Bucket {
-    pub(crate) fn new(shared: Arc<Shared>, line: Arc<Line>, policy: Arc<Policy>) -> Self {
-        Self { shared, line, policy }
+    pub(crate) fn new(line: Arc<Line>, policy: Arc<Policy>) -> Self {
+        Self { line, policy }
     }
 
     /// The bucket's name.
@@ -180,7 +179,7 @@ impl Bucket {
     }
 
     fn limiter(&self) -> Limiter {
-        Limiter::sharing(Arc::clone(&self.shared))
+        Limiter::sharing(Arc::clone(&self.line.shared))
     }
 }
 
@@ -230,7 +229,8 @@ impl Call<'_> {
 
     /// Asks the store once.
     pub(crate) async fn ask(&self, wait_max_us: Micros) -> Result<Asked, Error> {
-        let Bucket { shared, line, policy } = self.bucket;
+        let Bucket { line, policy } = self.bucket;
+        let shared = &line.shared;
         if self.cost == 0 {
             return Err(Error::input(format!(
                 "bucket {:?}: a call costs at least 1, not 0",
@@ -258,7 +258,8 @@ impl Call<'_> {
 
     /// What `WhenAway` says.
     fn ask_without_store(&self, ask: Ask, error: Error) -> Result<Asked, Error> {
-        let Bucket { shared, line, policy } = self.bucket;
+        let Bucket { line, policy } = self.bucket;
+        let shared = &line.shared;
         match shared.when_away {
             WhenAway::Refuse => {
                 shared.counts.refused_away.add();
@@ -285,13 +286,13 @@ impl Call<'_> {
     }
 
     fn asked(&self, decision: Decision, policy: &Policy, local: bool) -> Result<Asked, Error> {
-        let Bucket { shared, line, .. } = self.bucket;
+        let line = &self.bucket.line;
         match decision {
             Decision::Granted { .. } if local => {
                 Ok(Asked::Free(Permit::without_store(GrantedBy::Local)))
             }
             Decision::Granted { wait_us, booking } => {
-                Ok(Asked::Placed(Held::new(shared, line, booking), wait_us))
+                Ok(Asked::Placed(Held::new(line, booking), wait_us))
             }
             Decision::Denied { retry_after_us, cause } => {
                 let cause = match cause {
@@ -322,19 +323,16 @@ impl Call<'_> {
     /// Takes from the store. Dropped while the answer is on its way, what was granted is given
     /// back when it comes.
     async fn take(&self, ask: Ask) -> Result<Taken, Error> {
-        let Bucket { shared, line, policy } = self.bucket;
+        let Bucket { line, policy } = self.bucket;
+        let shared = &line.shared;
         if !shared.store.answers_later() {
             return shared.store.take(&line.name, policy, ask).await;
         }
         let taking = {
-            let (shared, line, policy) = (Arc::clone(shared), Arc::clone(line), Arc::clone(policy));
-            async move { shared.store.take(&line.name, &policy, ask).await }
+            let (line, policy) = (Arc::clone(line), Arc::clone(policy));
+            async move { line.shared.store.take(&line.name, &policy, ask).await }
         };
-        let mut flight = InFlight {
-            taking: Some(Box::pin(taking)),
-            shared: Arc::clone(shared),
-            line: Arc::clone(line),
-        };
+        let mut flight = InFlight { taking: Some(Box::pin(taking)), line: Arc::clone(line) };
         std::future::poll_fn(|context| {
             let Some(taking) = &mut flight.taking else { return Poll::Pending };
             let answer = std::task::ready!(taking.as_mut().poll(context));
@@ -345,13 +343,13 @@ impl Call<'_> {
     }
 
     pub(crate) fn granted(&self, held: Held, waited: Micros) -> Permit {
-        self.bucket.shared.counts.granted.add();
+        self.bucket.line.shared.counts.granted.add();
         Permit::from_store(held).after(micros(waited))
     }
 
     pub(crate) fn refused(&self, refusal: Refusal) -> Refusal {
         if !refusal.local {
-            self.bucket.shared.counts.refused.add();
+            self.bucket.line.shared.counts.refused.add();
         }
         tracing::debug!(bucket = refusal.bucket, retry_after = ?refusal.retry_after, "refused");
         refusal
@@ -374,21 +372,20 @@ type Taking = Pin<Box<dyn Future<Output = Result<Taken, Error>> + Send>>;
 /// then goes back.
 struct InFlight {
     taking: Option<Taking>,
-    shared: Arc<Shared>,
     line: Arc<Line>,
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         if let Some(taking) = self.taking.take() {
-            let (shared, line) = (Arc::clone(&self.shared), Arc::clone(&self.line));
-            let runtime = shared.runtime.clone();
-            let returning = shared.returning();
+            let line = Arc::clone(&self.line);
+            let runtime = line.shared.runtime.clone();
+            let returning = line.shared.returning();
             runtime.spawn(async move {
                 // Dropped, the place goes back.
                 if let Ok(Taken { decision: Decision::Granted { booking, .. }, .. }) = taking.await
                 {
-                    drop(Held::new(&shared, &line, booking));
+                    drop(Held::new(&line, booking));
                 }
                 drop(returning);
             });

@@ -69,6 +69,7 @@ pub(crate) struct Shared {
 /// What all handles of one bucket in this process share: who asks, who sleeps, what is known.
 #[derive(Debug)]
 pub(crate) struct Line {
+    pub(crate) shared: Arc<Shared>,
     pub(crate) name: String,
     /// Held by the one waiter that asks the store; first come, first served.
     pub(crate) turn: tokio::sync::Mutex<()>,
@@ -140,7 +141,7 @@ impl Limiter {
     pub fn bucket(&self, name: &str, policy: impl IntoPolicy) -> Result<Bucket, Error> {
         name::check(name)?;
         let policy = policy.into_policy()?;
-        Ok(Bucket::new(Arc::clone(&self.shared), self.shared.line(name), Arc::new(policy)))
+        Ok(Bucket::new(self.shared.line(name), Arc::new(policy)))
     }
 
     /// What there is to see of a bucket; `None` where there is none (idle buckets evaporate).
@@ -353,7 +354,7 @@ impl LimiterBuilder {
 
 impl Shared {
     /// The line of a bucket; all handles of one name share it.
-    fn line(&self, name: &str) -> Arc<Line> {
+    fn line(self: &Arc<Self>, name: &str) -> Arc<Line> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(line) = lines.get(name).and_then(Weak::upgrade) {
             return line;
@@ -363,6 +364,7 @@ impl Shared {
             lines.retain(|_, line| line.strong_count() > 0);
         }
         let line = Arc::new(Line {
+            shared: Arc::clone(self),
             name: name.to_owned(),
             turn: tokio::sync::Mutex::default(),
             places: Places::default(),

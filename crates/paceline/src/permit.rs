@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use paceline_core::Booking;
 
-use crate::limiter::{Line, Shared};
+use crate::limiter::Line;
 
 /// Permits of a bucket that may be dropped unspent while none was ever spent. A program that drops
 /// more seems to have forgotten [`Permit::spend`], and would call without any limit: from then on
@@ -54,7 +54,6 @@ pub enum GrantedBy {
 /// A booking in the store. Dropped, it goes back to the bucket.
 #[derive(Debug)]
 pub(crate) struct Held {
-    shared: Arc<Shared>,
     line: Arc<Line>,
     booking: Booking,
     /// Whether it still has to be given back.
@@ -118,8 +117,8 @@ impl Drop for Permit {
 }
 
 impl Held {
-    pub(crate) fn new(shared: &Arc<Shared>, line: &Arc<Line>, booking: Booking) -> Self {
-        Self { shared: Arc::clone(shared), line: Arc::clone(line), booking, owed: true }
+    pub(crate) fn new(line: &Arc<Line>, booking: Booking) -> Self {
+        Self { line: Arc::clone(line), booking, owed: true }
     }
 
     /// Lets go of it without giving it back: it is spent, void, or somebody else's by now.
@@ -140,10 +139,10 @@ impl Drop for Held {
         if !self.owed {
             return;
         }
-        let (shared, line, booking) =
-            (Arc::clone(&self.shared), Arc::clone(&self.line), self.booking);
-        let runtime = shared.runtime.clone();
+        let (line, booking) = (Arc::clone(&self.line), self.booking);
+        let runtime = line.shared.runtime.clone();
         let mut giving: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+            let shared = &line.shared;
             match shared.store.give_back(&line.name, booking).await {
                 Ok(_) => shared.counts.given_back.add(),
                 Err(error) => {
@@ -156,7 +155,7 @@ impl Drop for Held {
         let _entered = runtime.enter();
         let mut context = Context::from_waker(Waker::noop());
         if giving.as_mut().poll(&mut context).is_pending() {
-            let returning = self.shared.returning();
+            let returning = self.line.shared.returning();
             runtime.spawn(async move {
                 giving.await;
                 drop(returning);

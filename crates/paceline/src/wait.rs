@@ -31,7 +31,7 @@ enum Slept {
 impl Call<'_> {
     /// Waits for a permit, up to a deadline in microseconds from now where there is one.
     pub(crate) async fn wait(&self, deadline: Option<Micros>) -> Result<Answer, Error> {
-        let clock = &self.bucket.shared.clock;
+        let clock = &self.bucket.line.shared.clock;
         let start = clock.steady();
         let left = || deadline.map(|deadline| deadline - (clock.steady() - start));
         loop {
@@ -57,7 +57,7 @@ impl Call<'_> {
 
     /// Stands in line and asks until there is a place, or none before the deadline.
     async fn place(&self, left: impl Fn() -> Option<Micros>) -> Result<Asked, Error> {
-        let shared = &self.bucket.shared;
+        let shared = &self.bucket.line.shared;
         let turn = self.bucket.line.turn.lock();
         let _turn = match left() {
             None => turn.await,
@@ -93,7 +93,8 @@ impl Call<'_> {
         wait_us: Micros,
         left: impl Fn() -> Option<Micros>,
     ) -> Result<Slept, Error> {
-        let Bucket { shared, line, .. } = self.bucket;
+        let line = &self.bucket.line;
+        let shared = &line.shared;
         let mut wake_at = shared.clock.steady() + wait_us;
         let mut held = held;
         loop {
@@ -147,7 +148,7 @@ impl<'a> Lying<'a> {
 
     /// Sleeps until the place it has by then is due.
     async fn until_due(&self) {
-        let clock = &self.bucket.shared.clock;
+        let clock = &self.bucket.line.shared.clock;
         loop {
             let left = self.sleeper.place().wake_at - clock.steady();
             if left <= 0 {
@@ -163,7 +164,7 @@ impl<'a> Lying<'a> {
     fn rise(mut self) -> Held {
         self.risen = true;
         let place = self.bucket.line.places.rise(&self.sleeper);
-        Held::new(&self.bucket.shared, &self.bucket.line, place.booking)
+        Held::new(&self.bucket.line, place.booking)
     }
 }
 
@@ -171,7 +172,7 @@ impl Drop for Lying<'_> {
     fn drop(&mut self) {
         if !self.risen {
             let left_over = self.bucket.line.places.leave(&self.sleeper);
-            drop(Held::new(&self.bucket.shared, &self.bucket.line, left_over));
+            drop(Held::new(&self.bucket.line, left_over));
         }
     }
 }
