@@ -24,11 +24,11 @@ pub(crate) struct Cli {
     store: StoreArgs,
 
     /// Print JSON: one value a line, times in whole microseconds
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Output")]
     json: bool,
 
     /// Say more on stderr; twice for all there is
-    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Output")]
     verbose: u8,
 }
 

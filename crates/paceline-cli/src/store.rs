@@ -9,8 +9,8 @@ use paceline::{Error, Limiter, LimiterBuilder, STORE_DEFAULT, WhenAway, duration
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArgs {
-    /// Where the buckets are: host: (this machine), host:/path, redis://[user:password@]host[:port]
-    /// [/db][?prefix=], rediss://… or memory: (this process)
+    /// Where the buckets are: host: (this machine), host:/path, memory: (this process),
+    /// redis://[user:password@]host[:port][/db][?prefix=] or rediss://…
     #[arg(long, global = true, value_name = "URL", env = paceline::STORE_VARIABLE, default_value = STORE_DEFAULT, hide_env_values = true)]
     pub(crate) store: String,
 

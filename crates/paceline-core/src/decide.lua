@@ -5,10 +5,9 @@
 --   policy      its text
 --   plan        the same compiled (see below) is the name of the field that holds the clock, so
 --               that one HGET both reads the bucket and shows that its policy is the caller's:
---               'seen', for each quota a token bucket's credit in units ('-' for a window), then
---               where they are not 0 'ahead paused', and while suspended 'since until'. `at` is
---               `ahead` later than bucket time at `seen`. Before a bucket has a policy this field
---               is 'no policy'.
+--               'seen', each token bucket's credit in units, then where they are not 0
+--               'ahead paused', and while suspended 'since until'. `at` is `ahead` later than
+--               bucket time at `seen`. Before a bucket has a policy this field is 'no policy'.
 --   made        when it or its policy began
 --   'window N'  used, newest entry, then the others from the oldest: pairs of moment and tokens
 --   reason, by  while suspended
@@ -51,18 +50,21 @@ if op == 'look' then
   return {now, call('HGETALL', key)}
 end
 
--- Reading: `numbers` holds three for each quota, from 3 * i - 2 on for quota i.
-local numbers, quotas, own, cost, wait_max_us, keep_us = nil, 0, nil, nil, nil, nil
+-- Reading: `numbers` holds three for each quota, from 3 * i - 2 on for quota i; `buckets` of the
+-- `quotas` are token buckets.
+local numbers, quotas, buckets, own, cost, wait_max_us, keep_us = nil, 0, 0, nil, nil, nil, nil
 if op == 'take' or op == 'set' then
   local packed, position, a, b, c = ARGV[2], nil, nil, nil, nil
   own = ARGV[3]
   cost, wait_max_us, keep_us, a, b, c, position = struct.unpack('>dddddd', packed)
-  numbers, quotas = {a, b, c}, 1
+  numbers, quotas, buckets = {a, b, c}, 1, c >= 0 and 1 or 0
   while position <= #packed do
     local n = 3 * quotas
-    numbers[n + 1], numbers[n + 2], numbers[n + 3], position =
-      struct.unpack('>ddd', packed, position)
-    quotas = quotas + 1
+    a, b, c, position = struct.unpack('>ddd', packed, position)
+    numbers[n + 1], numbers[n + 2], numbers[n + 3], quotas = a, b, c, quotas + 1
+    if c >= 0 then
+      buckets = buckets + 1
+    end
   end
 end
 local plan, clock, windows, hash = own, nil, nil, nil
@@ -80,7 +82,7 @@ if op == 'take' then
     clock = call('HGET', key, own)
   end
 end
-local new, new_quotas, new_keep_us = numbers, quotas, keep_us
+local new, new_quotas, new_buckets, new_keep_us = numbers, quotas, buckets, keep_us
 if not clock then
   -- No bucket, or one of another policy: all of it is read.
   local all = call('HGETALL', key)
@@ -101,42 +103,52 @@ if not clock then
       return redis.error_reply('PACELINE state version ' .. version
         .. ' is not this script\'s (1): upgrade this process, or delete the bucket')
     end
-    numbers, quotas, keep_us, windows = {}, 0, kept + 0, {}
+    numbers, quotas, buckets, keep_us, windows = {}, 0, 0, kept + 0, {}
     for kind, a, b, c in string.gmatch(gates, '(%S) (%S+) (%S+) (%S+) %S+') do
       local n = 3 * quotas
       quotas = quotas + 1
       a, b, c = a + 0, b + 0, c + 0
-      numbers[n + 1], numbers[n + 2], numbers[n + 3] = a, b, kind == 'w' and -c or c * b
-      windows[quotas] = hash['window ' .. quotas]
+      if kind == 'w' then
+        numbers[n + 1], numbers[n + 2], numbers[n + 3] = a, b, -c
+        windows[quotas] = hash['window ' .. quotas]
+      else
+        numbers[n + 1], numbers[n + 2], numbers[n + 3], buckets = a, b, c * b, buckets + 1
+      end
     end
   elseif op ~= 'take' then
-    numbers, quotas, keep_us = {}, 0, nil
+    numbers, quotas, buckets, keep_us = {}, 0, 0, nil
   end
 end
 
 local seen, paused, ahead, since, ends, levels = now, 0, 0, 0, 0, nil
 if clock then
-  -- The usual clock is that of one token bucket with nothing behind its level.
-  local first, rest
-  if quotas == 1 then
+  -- The usual clocks are those of one or two token buckets with nothing behind their levels.
+  local first, second
+  if buckets == 1 and numbers[3] >= 0 then
     seen, first = match(clock, '^(%S+) (%-?%d+)$')
+  elseif buckets == 2 and quotas == 2 then
+    seen, first, second = match(clock, '^(%S+) (%-?%d+) (%-?%d+)$')
   end
-  if first then
+  if second then
+    seen, levels = seen + 0, {first + 0, second + 0}
+  elseif first then
     seen, levels = seen + 0, {first + 0}
   else
-    seen, first, rest = match(clock, '^(%S+) ?(%S*) ?(.*)$')
-    seen, levels = seen + 0, {tonumber(first), tonumber(rest)}
-    if rest ~= '' and not levels[2] then
-      local i = 1
-      for word in string.gmatch(rest, '%S+') do
-        i = i + 1
-        levels[i] = tonumber(word)
+    local words, k = {}, 0
+    for word in string.gmatch(clock, '%S+') do
+      k = k + 1
+      words[k] = word + 0
+    end
+    seen, levels, k = words[1], {}, 1
+    for i = 1, plan and quotas or 0 do
+      if numbers[3 * i] >= 0 then
+        k = k + 1
+        levels[i] = words[k]
       end
     end
-    local n = plan and quotas or 0
-    if levels[n + 2] then
-      ahead, paused = levels[n + 1], levels[n + 2]
-      since, ends = levels[n + 3] or 0, levels[n + 4] or 0
+    if words[k + 2] then
+      ahead, paused = words[k + 1], words[k + 2]
+      since, ends = words[k + 3] or 0, words[k + 4] or 0
     end
   end
 end
@@ -176,8 +188,9 @@ if op ~= 'take' then
 end
 
 -- What the operation leaves: its reply, whether the bucket is written, whether it exists, and the
--- windows a take found or left: used, newest entry, where the others begin.
-local reply, writes, exists, found = nil, false, clock, windows and {}
+-- windows a take found: used, newest entry, where the others begin; the last of them as it left
+-- it; and when all quotas it took from are full again.
+local reply, writes, exists, found, taken, full = nil, false, clock, windows and {}, nil, nil
 
 if op == 'take' then
   if not plan then
@@ -252,37 +265,43 @@ if op == 'take' then
         call('HSET', key, 'made', format('%d', now - 1))
       end
     end
+    full = due
     for i = 1, quotas do
-      local n = 3 * i
+      local n, back = 3 * i, nil
       local capacity = numbers[n]
       if capacity >= 0 then
-        local credit = levels[i] + (due - at) * numbers[n - 2]
+        local rate = numbers[n - 2]
+        local credit = levels[i] + (due - at) * rate
         if credit > capacity then
           credit = capacity
         end
-        levels[i] = credit - cost * numbers[n - 1]
+        credit = credit - cost * numbers[n - 1]
+        levels[i], back = credit, due + (capacity - credit) / rate
       else
         local span_us, window, is = numbers[n - 1], windows[i], found[i]
         if not is or is[2] + span_us <= due then
           window = format('%d %d %d', cost, due, cost)
         else
           -- What has left by `due` is dropped, oldest first. Then as `push`.
-          local used, newest, held, from = is[1], is[2], is[3], is[4]
-          while true do
+          local used, newest, held, from, others = is[1], is[2], is[3], is[4], ''
+          while from <= #window do
             local time, tokens, behind = match(window, '^ (%S+) (%S+)()', from)
-            if not time or time + span_us > due then
+            if time + span_us > due then
+              others = string.sub(window, from)
               break
             end
             used, from = used - tokens, behind
           end
-          local others = string.sub(window, from)
           if newest == due or held < -capacity then
             window = format('%d %d %d%s', used + cost, due, held + cost, others)
           else
             window = format('%d %d %d%s %d %d', used + cost, due, cost, others, newest, held)
           end
         end
-        windows[i], found[i] = window, {nil, due}
+        windows[i], taken, back = window, window, due + span_us
+      end
+      if back > full then
+        full = back
       end
     end
     writes, exists, at = true, true, due
@@ -487,7 +506,8 @@ elseif op == 'set' then
     call('HDEL', key, plan or 'no policy')
     call('HSET', key, 'policy', ARGV[4], 'made', format('%d', math.max(now, was_seen)))
     at, plan, keep_us = bucket_time, new_plan, new_keep_us
-    numbers, quotas, levels, windows = new, new_quotas, new_levels, new_windows
+    numbers, quotas, buckets, levels, windows =
+      new, new_quotas, new_buckets, new_levels, new_windows
     reply, writes, exists = {1}, true, true
   end
 
@@ -497,15 +517,15 @@ end
 
 if writes then
   local text
-  if quotas == 1 and numbers[3] >= 0 then
+  if buckets == 1 and numbers[3] >= 0 then
     text = format('%d %d', now, levels[1])
+  elseif buckets == 2 and quotas == 2 then
+    text = format('%d %d %d', now, levels[1], levels[2])
   else
     text = format('%d', now)
     for i = 1, quotas do
       if numbers[3 * i] >= 0 then
         text = format('%s %d', text, levels[i])
-      else
-        text = text .. ' -'
       end
     end
   end
@@ -516,12 +536,13 @@ if writes then
       text = format('%s %d %d', text, since, ends)
     end
   end
-  if op == 'take' and windows then
-    local fields = {plan, text}
+  if op == 'take' and ARGV[6] and not ARGV[7] and plan == own then
+    call('HSET', key, plan, text, ARGV[6], taken)
+  elseif op == 'take' and windows then
+    local fields, n = {plan, text}, 2
     for i = 1, quotas do
       if windows[i] then
-        fields[#fields + 1] = 'window ' .. i
-        fields[#fields + 1] = windows[i]
+        fields[n + 1], fields[n + 2], n = 'window ' .. i, windows[i], n + 2
       end
     end
     call('HSET', key, unpack(fields))
@@ -538,20 +559,21 @@ end
 -- Kept until it is full again, with all bookings and any suspension over, and at least keep_us.
 -- A millisecond more, since Redis expires by a coarser clock.
 if exists then
-  local full = at
-  for i = 1, quotas do
-    local n = 3 * i
-    local rate, capacity, back = numbers[n - 2], numbers[n], at
-    if capacity < 0 then
-      if windows[i] then
-        local is = found and found[i]
-        back = (is and is[2] or match(windows[i], '^%S+ (%S+)')) + numbers[n - 1]
+  if not full then
+    full = at
+    for i = 1, quotas do
+      local n = 3 * i
+      local rate, capacity, back = numbers[n - 2], numbers[n], at
+      if capacity < 0 then
+        if windows[i] then
+          back = match(windows[i], '^%S+ (%S+)') + numbers[n - 1]
+        end
+      elseif rate > 0 then
+        back = at + (capacity - levels[i]) / rate
       end
-    elseif rate > 0 then
-      back = at + (capacity - levels[i]) / rate
-    end
-    if back > full then
-      full = back
+      if back > full then
+        full = back
+      end
     end
   end
   local us = full - bucket_time + left

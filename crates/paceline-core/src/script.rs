@@ -154,6 +154,11 @@ impl PolicyArgs {
     }
 }
 
+/// How many of a policy's quotas have a level in the clock's field.
+fn token_buckets(policy: &Policy) -> usize {
+    policy.gates().iter().filter(|gate| matches!(gate, Gate::Bucket { .. })).count()
+}
+
 /// What came back does not have the form the script gives.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unreadable {what}: {found}")]
@@ -166,15 +171,16 @@ fn unreadable(what: &'static str, found: impl std::fmt::Debug) -> Unreadable {
     Unreadable { what, found: format!("{found:?}") }
 }
 
-/// Reads the usual grant under a policy of so many quotas: the clock as written, with nothing
-/// booked before it.
+/// Reads the usual grant under the caller's policy: the clock as written, with nothing booked
+/// before it.
 ///
 /// # Errors
 /// When it is not what the script writes. It is never taken for a grant.
-pub fn usual_grant(clock: &str, quotas: usize, cost: i64) -> Result<Decision, Unreadable> {
+pub fn usual_grant(clock: &str, policy: &Policy, cost: i64) -> Result<Decision, Unreadable> {
     let mut words = clock.split(' ');
     let now = words.next().and_then(|word| word.parse::<Micros>().ok());
-    let behind: Vec<Option<Micros>> = words.skip(quotas).map(|word| word.parse().ok()).collect();
+    let behind: Vec<Option<Micros>> =
+        words.skip(token_buckets(policy)).map(|word| word.parse().ok()).collect();
     let (now, wait_us, paused) = match (now, &behind[..]) {
         (Some(now), []) => (now, 0, 0),
         (Some(now), [Some(ahead), Some(paused)]) => (now, *ahead, *paused),
@@ -245,37 +251,37 @@ pub fn bucket(fields: &HashMap<String, String>) -> Result<Option<Bucket>, Unread
     let numbers = |words: &[&str]| -> Result<Vec<i64>, Unreadable> {
         words.iter().map(|word| word.parse().map_err(|_| unreadable("number", word))).collect()
     };
-    let quotas = policy.as_ref().map_or(0, |policy| policy.quotas().len());
+    let buckets = policy.as_ref().map_or(0, token_buckets);
     let [seen] = numbers(&words[..1])?[..] else { return Err(unreadable("clock", clock_text)) };
     let (ahead, paused, since, until) =
-        match numbers(words.get(1 + quotas..).unwrap_or_default())?[..] {
+        match numbers(words.get(1 + buckets..).unwrap_or_default())?[..] {
             [] => (0, 0, 0, 0),
             [ahead, paused] => (ahead, paused, 0, 0),
             [ahead, paused, since, until] => (ahead, paused, since, until),
             _ => return Err(unreadable("clock", clock_text)),
         };
-    let level = |(index, word): (usize, &&str)| -> Result<Level, Unreadable> {
-        if *word != "-" {
-            return word.parse().map(Level::Credit).map_err(|_| unreadable("level", word));
+    let mut credits = words.get(1..=buckets).unwrap_or_default().iter();
+    let level = |(index, gate): (usize, &Gate)| -> Result<Level, Unreadable> {
+        if let Gate::Bucket { .. } = gate {
+            let credit = credits.next().and_then(|word| word.parse().ok());
+            return credit.map(Level::Credit).ok_or_else(|| unreadable("levels", clock_text));
         }
-        match fields.get(&format!("window {}", index + 1)) {
-            None => Ok(Level::Window(Window::default())),
-            Some(text) => {
-                let words: Vec<&str> = text.split(' ').collect();
-                match &numbers(&words)?[..] {
-                    [used, newest, held, others @ ..] if others.len() % 2 == 0 => {
-                        let mut entries: VecDeque<_> =
-                            others.chunks(2).map(|pair| (pair[0], pair[1])).collect();
-                        entries.push_back((*newest, *held));
-                        Ok(Level::Window(Window { used: *used, entries }))
-                    }
-                    _ => Err(unreadable("window", text)),
-                }
+        let Some(text) = fields.get(&format!("window {}", index + 1)) else {
+            return Ok(Level::Window(Window::default()));
+        };
+        let words: Vec<&str> = text.split(' ').collect();
+        match &numbers(&words)?[..] {
+            [used, newest, held, others @ ..] if others.len() % 2 == 0 => {
+                let mut entries: VecDeque<_> =
+                    others.chunks(2).map(|pair| (pair[0], pair[1])).collect();
+                entries.push_back((*newest, *held));
+                Ok(Level::Window(Window { used: *used, entries }))
             }
+            _ => Err(unreadable("window", text)),
         }
     };
-    let levels = words.get(1..=quotas).ok_or_else(|| unreadable("levels", clock_text))?;
-    let levels = levels.iter().enumerate().map(level).collect::<Result<Vec<_>, _>>()?;
+    let gates = policy.as_ref().map(Policy::gates).unwrap_or_default();
+    let levels = gates.iter().enumerate().map(level).collect::<Result<Vec<_>, _>>()?;
     let text = |name: &str| fields.get(name).cloned().unwrap_or_default();
     let suspension = (until != 0).then(|| Suspension { reason: text("reason"), by: text("by") });
     let made = field("made")?;

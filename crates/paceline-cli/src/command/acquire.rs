@@ -12,7 +12,7 @@ use crate::permit::{self, PermitArgs};
 use crate::run::Context;
 use crate::signal;
 
-/// Wait for a permit and take it, for what the script does next.
+/// Wait for a permit and take it.
 ///
 /// Prints nothing but, with --count, the number of each permit as it is taken:
 ///

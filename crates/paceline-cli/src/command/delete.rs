@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::run::Context;
 
-/// Forget buckets with their policy, state and suspension: the next call starts with a full one.
+/// Forget buckets with all they hold: the next call starts with a full one.
 ///
 /// Ends with 66 where there is no such bucket.
 #[derive(Debug, Args)]

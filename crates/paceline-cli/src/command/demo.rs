@@ -12,8 +12,10 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::run::Context;
 
-/// Show a fleet keeping one pace: a strict provider, worker processes that share one bucket, a
-/// change of the limit, a suspension and a resume, and a table of what the provider saw.
+/// Show a fleet keeping one pace.
+///
+/// Starts a strict provider and worker processes that share one bucket, changes the limit,
+/// suspends and resumes, and ends with a table of what the provider saw.
 ///
 /// Ends with 0 only where the provider never answered 429 and every worker obeyed.
 #[derive(Debug, Args)]

@@ -14,7 +14,9 @@ use crate::permit::{self, PermitArgs};
 use crate::run::Context;
 use crate::signal;
 
-/// Wait for a permit, then become the command. For cron, xargs and make.
+/// Wait for a permit, then become the command.
+///
+/// For cron, xargs and make:
 ///
 ///   paceline exec github --quota 50/s -- curl -s https://api.github.com/zen
 ///   xargs -P8 -n1 paceline exec github --quota 50/s -- curl -sO < urls

@@ -23,8 +23,9 @@ const PAUSES: [Duration; 4] = [
     Duration::from_secs(1),
 ];
 
-/// Copy stdin to stdout a line at a time, one permit each, so that any number of pipelines on any
-/// number of machines keep one pace.
+/// Copy lines from stdin to stdout, one permit each.
+///
+/// Any number of such pipelines on any number of machines keep one pace:
 ///
 ///   paceline pace github --quota 50/s < urls | xargs -P8 -n1 curl -sO
 ///

@@ -16,7 +16,9 @@ use crate::output;
 use crate::run::Context;
 use crate::signal;
 
-/// Run trace files against a scratch bucket of the store and compare each answer.
+/// Hold a store to trace files.
+///
+/// Runs them against a scratch bucket and compares each answer.
 ///
 /// A file holds one JSON trace a line: {"name", "policy", "ops": [{"now_us", "op", …, "want"}]}
 /// with the operations take (cost, wait_max_us), suspend (for_us), resume and set (policy).

@@ -67,9 +67,7 @@ fn every_trace_of_the_vectors_passes_in_the_script() {
         let replies = twin.run();
         for (index, ((_, op, want), (reply, _))) in trace.ops.iter().zip(replies).enumerate() {
             let got = match op {
-                Op::Take { cost, .. } => {
-                    traces::answer(decision(&reply, trace.policy.quotas().len(), *cost))
-                }
+                Op::Take { cost, .. } => traces::answer(decision(&reply, &trace.policy, *cost)),
                 Op::Suspend { .. } => {
                     serde_json::json!({"suspended": {"left_us": numbers(&reply)[0]}})
                 }
@@ -139,7 +137,7 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
             )
         };
         let got = match step.split(' ').next() {
-            Some("Take") => format!("{:?}", decision(&reply, own.quotas().len(), cost_of(&step))),
+            Some("Take") => format!("{:?}", decision(&reply, &own, cost_of(&step))),
             Some("check") => format!("{:?}", script::standing(&numbers(&reply)).unwrap()),
             _ => format!("{:?}", numbers(&reply)),
         };
@@ -212,10 +210,10 @@ fn call(step: &Step, own: &Arc<Policy>) -> Vec<Vec<u8>> {
 }
 
 /// What a take was answered.
-fn decision(reply: &Value, quotas: usize, cost: i64) -> Decision {
+fn decision(reply: &Value, policy: &Policy, cost: i64) -> Decision {
     match reply {
         Value::BulkString(clock) => {
-            script::usual_grant(std::str::from_utf8(clock).unwrap(), quotas, cost).unwrap()
+            script::usual_grant(std::str::from_utf8(clock).unwrap(), policy, cost).unwrap()
         }
         reply => script::decision(&numbers(reply), cost).unwrap(),
     }

@@ -80,8 +80,7 @@ impl Redis {
         let reply = match self.call(name, &Call::Take { policy, ask }).await? {
             Value::BulkString(clock) => {
                 let clock = String::from_utf8_lossy(&clock);
-                let quotas = policy.quotas().len();
-                let decision = script::usual_grant(&clock, quotas, ask.cost).map_err(unreadable)?;
+                let decision = script::usual_grant(&clock, policy, ask.cost).map_err(unreadable)?;
                 return Ok(Taken { decision, policy: None });
             }
             other => other,
