@@ -342,6 +342,11 @@ impl Call<'_> {
         .await
     }
 
+    /// Tokens the call takes.
+    pub(crate) fn cost(&self) -> u32 {
+        self.cost
+    }
+
     pub(crate) fn granted(&self, held: Held, waited: Micros) -> Permit {
         self.bucket.line.shared.counts.granted.add();
         Permit::from_store(held).after(micros(waited))

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_machine_that_was_suspended_does_not_sleep_the_rest_again() {
+    async fn c07_a_machine_that_was_suspended_does_not_sleep_the_rest_again() {
         // Denied at 0 with 900 s to go; at 60 s the machine sleeps until 7260 s: the wall clock
         // jumps, the monotonic one does not.
         let start = Instant::now();

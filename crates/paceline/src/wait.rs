@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use paceline_core::{Micros, Standing};
+use tracing::Instrument;
 
 use crate::answer::{Answer, Refusal, RefusedBy};
 use crate::away::WhenAway;
@@ -31,6 +32,11 @@ enum Slept {
 impl Call<'_> {
     /// Waits for a permit, up to a deadline in microseconds from now where there is one.
     pub(crate) async fn wait(&self, deadline: Option<Micros>) -> Result<Answer, Error> {
+        let span = tracing::debug_span!("acquire", bucket = self.bucket.name(), cost = self.cost());
+        self.wait_in_line(deadline).instrument(span).await
+    }
+
+    async fn wait_in_line(&self, deadline: Option<Micros>) -> Result<Answer, Error> {
         let clock = &self.bucket.line.shared.clock;
         let start = clock.steady();
         let left = || deadline.map(|deadline| deadline - (clock.steady() - start));

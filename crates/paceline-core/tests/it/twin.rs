@@ -272,6 +272,29 @@ impl Twin {
 }
 
 #[test]
+fn c02_moments_and_levels_of_all_their_digits_are_read_back_as_they_were_written() {
+    let server = RedisServer::start();
+    let mut twin = Twin::new(&server);
+    let ask = Ask { cost: 1, wait_max_us: 0 };
+    for (text, now) in [
+        ("7/s burst 1000000000", 1_790_000_000_123_456),
+        ("7/13s burst 600000000", 1_824_192_940_134_586),
+        ("1000000/s burst 1000000000, window 1000000000/d", 9_007_199_254_740_000),
+        ("3/7m burst 20000000, 1/13d burst 7", 1_790_000_000_999_999),
+    ] {
+        let policy: Arc<Policy> = Arc::new(text.parse().unwrap());
+        let mut slot = None;
+        for step in 0..3 {
+            decide::take(&mut slot, &policy, ask, now + step);
+            let plain = Step::Plain(Op::Take { cost: 1, wait_max_us: 0 });
+            twin.queue(&call(&plain, &policy), now + step);
+        }
+        let (_, hash) = twin.run().pop().unwrap();
+        assert_eq!(script::bucket(&hash).unwrap(), slot, "{text}\n{hash:#?}");
+    }
+}
+
+#[test]
 fn a_standing_booking_is_due_now_at_the_latest_when_its_moment_has_come() {
     let policy: Arc<Policy> = Arc::new("1/s".parse().unwrap());
     let mut slot = None;

@@ -258,7 +258,7 @@ async fn a_state_of_a_newer_version_is_refused_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn p4_every_path_leaves_an_expiry_and_repairs_one_that_is_missing() {
+async fn c11_p4_every_path_leaves_an_expiry_and_repairs_one_that_is_missing() {
     let server = RedisServer::start();
     let store = open(&server.url(), BOUND).await.unwrap();
     let (slow, fast) = (policy("1/15s burst 3"), policy("5/m"));
