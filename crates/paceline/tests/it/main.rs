@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod away;
+mod cancellation;
 mod environment;
 mod limiter;
 mod tls;
