@@ -11,6 +11,7 @@
 --   made        when it or its policy began
 --   'window N'  used, newest entry, then the others from the oldest: pairs of moment and tokens
 --   reason, by  while suspended
+--   legend      for a person who looks: what the field named after the plan says
 -- ARGV[1]  operation; when replaying, followed by '@' and the time to take in microseconds
 --   take       2 numbers: cost wait_max_us policy's    3 plan  4 text  5 keep_ms
 --              6.. 'window N' for each quota that is one
@@ -548,6 +549,10 @@ if writes then
     call('HSET', key, unpack(fields))
   else
     call('HSET', key, plan or 'no policy', text)
+  end
+  if not clock then
+    -- Behind all that is read, so that nobody looks past it.
+    call('HSET', key, 'legend', 'value: seen_us {units}')
   end
   -- The usual grant, told in the words in which it was written.
   reply = reply or text

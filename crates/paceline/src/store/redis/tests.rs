@@ -308,7 +308,7 @@ async fn a_person_can_read_the_hash_and_it_is_small() {
     let named: Vec<&str> = texts.iter().copied().step_by(2).collect();
     assert_eq!(
         named,
-        ["policy", "made", "1 3000000 b 1 20000 10 1000000 b 1 3600000 1000 3600000000"]
+        ["policy", "made", "1 3000000 b 1 20000 10 1000000 b 1 3600000 1000 3600000000", "legend",]
     );
     assert_eq!(texts[1], "50/s burst 10, 1000/h");
     let bytes = server.command(&["MEMORY", "USAGE", "paceline:{github}"]).int().unwrap();
