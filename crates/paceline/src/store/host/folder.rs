@@ -97,6 +97,9 @@ impl Folder {
         let found = made.and_then(|()| std::fs::metadata(path));
         let found = found.map_err(|error| self.failed("make the folder", &error))?;
         let us = rustix::process::geteuid().as_raw();
+        let link = std::fs::symlink_metadata(path);
+        let link = link.map_err(|error| self.failed("look at the folder", &error))?;
+        judge_link(path, link.is_symlink(), link.uid(), us).map_err(Error::forbidden)?;
         judge(path, found.uid(), found.mode(), us).map_err(Error::forbidden)
     }
 
@@ -181,6 +184,19 @@ impl Folder {
             });
         }
     }
+}
+
+/// Whether a path may be what it is. A link that somebody else has placed (in `/var/tmp`, say) would
+/// have us write where they choose.
+fn judge_link(path: &Path, is_link: bool, owner: u32, us: u32) -> Result<(), String> {
+    if is_link && owner != us && owner != 0 {
+        return Err(format!(
+            "host folder {}: it is a symbolic link of user {owner}, and this process is user {us}; \
+             remove the link, or choose another folder with host:/path",
+            path.display()
+        ));
+    }
+    Ok(())
 }
 
 /// Whether a folder of this owner and mode is safe for us. As ssh does with its keys: where others
@@ -326,6 +342,16 @@ mod tests {
             assert!(message.contains(word) && message.contains("/f"), "{message}");
             assert!(message.contains("host:/path"), "{message}");
         }
+    }
+
+    #[test]
+    fn a_link_of_somebody_else_is_not_followed() {
+        let judged = |is_link, owner| judge_link(Path::new("/f"), is_link, owner, 1_000);
+        for (is_link, owner) in [(false, 1_000), (false, 1_001), (true, 1_000), (true, 0)] {
+            assert_eq!(judged(is_link, owner), Ok(()));
+        }
+        let message = judged(true, 1_001).unwrap_err();
+        assert!(message.contains("symbolic link of user 1001") && message.contains("host:/path"));
     }
 
     #[test]
