@@ -2,8 +2,9 @@
 //! configuration, stores and docs share: `50/s burst 10, window 1000/m guard 50ms`.
 //!
 //! A policy is checked once, when it is made, and compiled into gates: the few integers the
-//! decision works with. Whatever was accepted is counted exactly, in Rust and in Lua; what cannot
-//! be is refused here with words.
+//! decision works with. Whatever was accepted is counted exactly, in Rust and in Lua, in whole
+//! microseconds; a rate too fine for its burst is rounded down by at most a millionth, and what is
+//! finer still is refused here with words.
 
 use std::fmt;
 use std::num::NonZeroU32;

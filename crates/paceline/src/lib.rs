@@ -51,3 +51,8 @@ pub use limiter::{Limiter, LimiterBuilder, STORE_DEFAULT, STORE_VARIABLE, WHEN_A
 pub use permit::{GrantedBy, Permit};
 pub use stats::Stats;
 pub use status::{QuotaStatus, Status, SuspensionStatus};
+
+/// The README's example compiles, or `cargo test` says so.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
