@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) span: Duration,
     /// Instead of the one that suits the provider.
     pub(crate) policy: Option<Policy>,
+    /// How long one operation on the store may take, in the workers as here.
+    pub(crate) timeout: Duration,
 }
 
 /// The policy a careful user would choose for a provider.

@@ -21,7 +21,7 @@ pub(crate) struct StoreArgs {
 
     /// How long one operation on the store may take
     #[arg(long, global = true, value_name = "SPAN", default_value = "250ms", value_parser = span)]
-    timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl StoreArgs {

@@ -65,6 +65,7 @@ impl Demo {
             callers: self.callers,
             span: Duration::from_secs(self.seconds.into()),
             policy: self.policy,
+            timeout: context.store.timeout,
         };
         let report = demo::run(&plan, &limiter, store).await?;
         if context.json {

@@ -277,8 +277,14 @@ mod tests {
 
     /// A report on calls at these moments in milliseconds, refused or not.
     fn report(act: Act, calls: &[(u64, bool)]) -> Report {
-        let plan =
-            Plan { kind: Kind::Sliding, processes: 1, callers: 1, span: ms(2_000), policy: None };
+        let plan = Plan {
+            kind: Kind::Sliding,
+            processes: 1,
+            callers: 1,
+            span: ms(2_000),
+            policy: None,
+            timeout: ms(250),
+        };
         let policy: Policy = "100/s".parse().unwrap();
         let records: Vec<Record> = calls
             .iter()

@@ -32,6 +32,7 @@ impl Workers {
         let program = std::env::current_exe()?;
         let spawn = |number: u16| {
             Command::new(&program)
+                .args(["--timeout", &format!("{}us", plan.timeout.as_micros())])
                 .args(["demo-worker", "--bucket", bucket, "--quota", policy.as_str()])
                 .args(["--provider", &provider.to_string()])
                 .args(["--number", &number.to_string(), "--callers", &plan.callers.to_string()])

@@ -22,7 +22,9 @@ pub(crate) struct Answer {
 /// The binary with these arguments, on a store of its own unless told.
 pub(crate) fn paceline<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Program {
     let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-    command.args(arguments).env("PACELINE_STORE", "memory:").env_remove("PACELINE_WHEN_AWAY");
+    // On a loaded machine a store may take longer than the default; no test waits for it.
+    command.args(["--timeout", "10s"]).args(arguments);
+    command.env("PACELINE_STORE", "memory:").env_remove("PACELINE_WHEN_AWAY");
     Program { command, input: Vec::new() }
 }
 

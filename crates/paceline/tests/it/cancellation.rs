@@ -35,7 +35,8 @@ async fn c25_a_call_dropped_before_its_answer_gives_back_what_it_was_granted() {
 #[tokio::test]
 async fn a_permit_dropped_has_gone_back_once_the_limiter_is_settled() {
     let server = RedisServer::start();
-    let limiter = Limiter::open(&server.url()).await.unwrap();
+    let builder = Limiter::builder(&server.url()).timeout(Duration::from_secs(20));
+    let limiter = builder.open().await.unwrap();
     let bucket = limiter.bucket("api", "1/d burst 10").unwrap();
     let permits = [bucket.acquire().await.unwrap(), bucket.acquire().await.unwrap()];
     assert_eq!(limiter.status("api").await.unwrap().unwrap().quotas[0].remaining, 8);

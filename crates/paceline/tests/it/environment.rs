@@ -1,6 +1,7 @@
 //! What the environment says. A test that needs its own runs itself again in a process of its own.
 
 use std::process::Command;
+use std::time::Duration;
 
 use paceline::{LimiterBuilder, STORE_VARIABLE, WHEN_AWAY_VARIABLE};
 use paceline_testkit::RedisServer;
@@ -37,7 +38,8 @@ async fn the_environment_names_the_store() {
         assert_eq!(keys.list().map(<[_]>::len), Some(1), "{keys:?}");
         return;
     }
-    let limiter = paceline::Limiter::from_env().await.unwrap();
+    let builder = LimiterBuilder::from_env().unwrap().timeout(Duration::from_secs(20));
+    let limiter = builder.open().await.unwrap();
     limiter.bucket("api", "5/s").unwrap().acquire().await.unwrap().spend();
 }
 
