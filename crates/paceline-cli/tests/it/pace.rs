@@ -97,17 +97,26 @@ fn two_pipelines_share_one_bucket_and_no_line_passes_twice() {
 fn a_closed_pipe_ends_it_quietly_and_the_line_that_was_not_written_costs_nothing() {
     let server = RedisServer::start();
     let store = server.url();
-    let mut child = paceline(pace("100/d")).store(&store).start();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    for number in 0..3 {
-        converse(&mut child, &mut out, &format!("{number}\n"));
+    // Another test's child, between its fork and its program, holds our end of the pipe open for a
+    // moment; a line written in that moment is written, and costs. So more tries than one.
+    for _ in 0..20 {
+        server.command(&["FLUSHALL"]);
+        let mut child = paceline(pace("100/d")).store(&store).start();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        for number in 0..3 {
+            converse(&mut child, &mut out, &format!("{number}\n"));
+        }
+        drop(out);
+        let _ = child.stdin.as_mut().unwrap().write_all(b"nobody reads this\n");
+        drop(child.stdin.take());
+        let answer = Answer::of(child.wait_with_output().unwrap());
+        assert_eq!((answer.code, answer.stderr.as_str()), (Some(0), ""));
+        match left(&store) {
+            97 => return,
+            left => assert_eq!(left, 96),
+        }
     }
-    drop(out);
-    let _ = child.stdin.as_mut().unwrap().write_all(b"nobody reads this\n");
-    drop(child.stdin.take());
-    let answer = Answer::of(child.wait_with_output().unwrap());
-    assert_eq!((answer.code, answer.stderr.as_str()), (Some(0), ""));
-    assert_eq!(left(&store), 97);
+    panic!("the permit of the line that was not written never went back");
 }
 
 #[test]
