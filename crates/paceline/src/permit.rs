@@ -151,10 +151,11 @@ impl Drop for Held {
                 }
             }
         });
-        // A store that waits needs the runtime's timer.
-        let _entered = runtime.enter();
         let mut context = Context::from_waker(Waker::noop());
-        if giving.as_mut().poll(&mut context).is_pending() {
+        // A store that waits needs the runtime's timer, so it is not asked here: the runtime may be
+        // on its way out, and then drops what it is given.
+        let later = self.line.shared.store.answers_later();
+        if later || giving.as_mut().poll(&mut context).is_pending() {
             let returning = self.line.shared.returning();
             runtime.spawn(async move {
                 giving.await;

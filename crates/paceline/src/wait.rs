@@ -22,6 +22,11 @@ const LOOK_AGAIN_US: Micros = 250_000;
 /// Most jitter added to the time a refused process comes back at.
 const JITTER_MAX_US: i64 = 20_000;
 
+/// A sleeper that wakes later than this after its moment was stopped, or its runtime blocked. With
+/// others like it, it would go out in a bunch that no policy promises: it asks anew, and the place
+/// it missed counts as spent.
+const LATE_MAX_US: Micros = 100_000;
+
 /// What became of a place that was slept for.
 enum Slept {
     Due(Held),
@@ -106,7 +111,13 @@ impl Call<'_> {
         loop {
             let lying = Lying::down(self.bucket, held, wake_at);
             lying.until_due().await;
+            let late_us = shared.clock.steady() - lying.sleeper.place().wake_at;
             held = lying.rise();
+            if late_us > LATE_MAX_US {
+                tracing::debug!(bucket = line.name, late_us, "woke too late for its place");
+                held.release();
+                return Ok(Slept::Void);
+            }
             match shared.store.check(&line.name, held.booking()).await {
                 Ok(Standing::Due(0)) => return Ok(Slept::Due(held)),
                 Ok(Standing::Due(more)) => {

@@ -98,6 +98,26 @@ async fn acquire_waits_for_the_token_and_not_a_moment_less() {
 }
 
 #[tokio::test]
+async fn sleepers_that_wake_too_late_ask_anew_and_do_not_go_out_in_a_bunch() {
+    let (clock, _, bucket) = bucket("10/s burst 1").await;
+    bucket.acquire().await.unwrap().spend();
+    let mut waiters: Vec<_> = (0..5).map(|_| Box::pin(bucket.acquire())).collect();
+    for waiter in &mut waiters {
+        assert!(settled(waiter.as_mut()).await.is_none());
+    }
+    // As when the process was stopped: all five moments have passed meanwhile.
+    clock.advance(Duration::from_secs(2));
+    let mut granted = 0;
+    for waiter in &mut waiters {
+        if let Some(permit) = settled(waiter.as_mut()).await {
+            permit.unwrap().spend();
+            granted += 1;
+        }
+    }
+    assert_eq!(granted, 1, "what a burst of 1 lets through at once");
+}
+
+#[tokio::test]
 async fn c26_a_deadline_that_cannot_be_met_refuses_at_once_and_takes_nothing() {
     let (clock, _, bucket) = bucket("1/10s").await;
     bucket.acquire().await.unwrap().spend();
