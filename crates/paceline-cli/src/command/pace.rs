@@ -61,11 +61,15 @@ impl Pace {
             // One line at a time, and only when the one before it is written: nothing is read
             // that might not be written.
             let Some(line) = next_line(number).await? else { return Ok(()) };
-            let permit = self.permit(bucket, number).await.map_err(|failure| {
-                let Failure { exit, words } = failure;
-                Failure::new(exit, format!("{words}; line {number} was not written"))
-            })?;
-            output::bytes(&line)?;
+            let not_written = |failure: Failure| match failure {
+                // The reader has gone, which is no failure.
+                quiet if quiet.words.is_empty() => quiet,
+                Failure { exit, words } => {
+                    Failure::new(exit, format!("{words}; line {number} was not written"))
+                }
+            };
+            let permit = self.permit(bucket, number).await.map_err(not_written)?;
+            output::bytes(&line).map_err(not_written)?;
             permit.spend();
         }
         Ok(())
