@@ -15,9 +15,10 @@
 -- ARGV[1]  operation; when replaying, followed by '@' and the time to take in microseconds
 --   take       2 numbers: cost wait_max_us policy's    3 plan  4 text  5 keep_ms
 --              6.. 'window N' for each quota that is one
+--   batch      as take, without its own cost (0 0 in its place); 6 three numbers for each group
+--              of equal calls: cost wait_max_us calls; 7.. 'window N'
 --   set        2 numbers: pinned 0 policy's            3 plan  4 text
 --   suspend    2 for_us      3 reason       4 by
---   check      2 granted_at  3 due
 --   give_back  2 granted_at  3 due          4 cost   5 before
 --   resume, look
 --   numbers    packed doubles, big endian, since parsing text would be a tenth of the work: those
@@ -29,9 +30,11 @@
 --                     suspended} denied; {3, cost_max, quota} never; then the policy's text
 --                     where the bucket's is not the caller's. The usual grant, under the caller's
 --                     policy and with nothing booked before it, is the field as written.
+--          batch      {now, bucket_time, left_us, made or 0, before, runs, and for each run of
+--                     calls with one moment its due and how many}, then as take where one was not
+--                     granted, then the policy's text as there. Those behind it were not decided.
 --          set        {changed}       suspend  {left_us}     resume  {was}
---          check      {1, wait_us} stands, {0} void          give_back  {given}
---          look       {now, the hash}
+--          give_back  {given}         look     {now, the hash}
 --
 -- All numbers are whole and below 2^53, so exact; '%d' prints them whole (tostring would not).
 -- The usual call makes no function, parses nothing it does not need and asks the server four times:
@@ -40,7 +43,7 @@
 
 local call, match, format, ARGV, key = redis.call, string.match, string.format, ARGV, KEYS[1]
 local op, now = ARGV[1], nil
-if op ~= 'take' and string.find(op, '@', 1, true) then
+if op ~= 'take' and op ~= 'batch' and string.find(op, '@', 1, true) then
   op, now = match(op, '^(.-)@(.*)$')
   now = now + 0
 else
@@ -54,6 +57,10 @@ end
 -- Reading: `numbers` holds three for each quota, from 3 * i - 2 on for quota i; `buckets` of the
 -- `quotas` are token buckets.
 local numbers, quotas, buckets, own, cost, wait_max_us, keep_us = nil, 0, 0, nil, nil, nil, nil
+local groups, window_arg = nil, 6
+if op == 'batch' then
+  op, groups, window_arg = 'take', ARGV[6], 7
+end
 if op == 'take' or op == 'set' then
   local packed, position, a, b, c = ARGV[2], nil, nil, nil, nil
   own = ARGV[3]
@@ -68,10 +75,13 @@ if op == 'take' or op == 'set' then
     end
   end
 end
-local plan, clock, windows, hash = own, nil, nil, nil
+local plan, clock, windows, hash, made = own, nil, nil, nil, nil
 if op == 'take' then
-  if ARGV[6] then
-    local read, k = call('HMGET', key, own, unpack(ARGV, 6)), 1
+  if groups then
+    made = call('HGET', key, 'made')
+  end
+  if ARGV[window_arg] then
+    local read, k = call('HMGET', key, own, unpack(ARGV, window_arg)), 1
     clock, windows = read[1], {}
     for i = 1, quotas do
       if numbers[3 * i] < 0 then
@@ -194,67 +204,89 @@ end
 local reply, writes, exists, found, taken, full = nil, false, clock, windows and {}, nil, nil
 
 if op == 'take' then
-  if not plan then
+  made = made and made + 0
+  local given, runs, calls, from_group, was_planned = nil, nil, 1, 1, plan
+  if groups then
+    -- What was found, then what was granted; `runs` counts numbers in `given`.
+    given, runs = {now, bucket_time, left, 0, bucket_time, 0}, 6
+    if groups ~= '' then
+      cost, wait_max_us, calls, from_group = struct.unpack('>ddd', groups)
+    else
+      calls = 0
+    end
+    if plan or calls > 0 then
+      given[4] = made or now - 1
+    end
+  end
+  if not plan and calls > 0 then
     -- New, or suspended before it had a policy: it starts with the caller's, as of now.
     at, levels = bucket_time, {}
     for i = 1, quotas do
       levels[i] = numbers[3 * i]
     end
   end
-  local t0 = bucket_time
-  if at > t0 then
-    t0 = at
+  if given and at > bucket_time and (plan or calls > 0) then
+    given[5] = at
   end
-  local due, quota, cost_max, cost_max_quota = t0, 1, nil, nil
-  for i = 1, quotas do
-    -- The earliest moment from t0 on at which this quota has room; levels are as of `at`.
-    local n, earliest, most = 3 * i, t0, nil
-    local rate, unit, capacity = numbers[n - 2], numbers[n - 1], numbers[n]
-    if capacity >= 0 then
-      most = capacity / unit
-      local credit = levels[i] + (t0 - at) * rate
-      if credit > capacity then
-        credit = capacity
-      end
-      local short = cost * unit - credit
-      if short > 0 and rate > 0 then
-        earliest = t0 + math.ceil(short / rate)
-      end
-    else
-      local limit, span_us = rate, unit
-      most = limit
-      local window = windows[i]
-      if window then
-        local used, newest, held, from = match(window, '^(%S+) (%S+) (%S+)()')
-        used, newest, held = used + 0, newest + 0, held + 0
-        found[i] = {used, newest, held, from}
-        -- Leave out the oldest until the call fits; those that have left by t0 go for free.
-        while used + cost > limit and used > 0 do
-          local time, tokens, behind = match(window, '^ (%S+) (%S+)()', from)
-          if not time then
-            time, tokens = newest, used
+  exists = plan
+  -- Once for a take; for a batch until a call is not granted.
+  while calls > 0 do
+    local t0 = bucket_time
+    if at > t0 then
+      t0 = at
+    end
+    local due, quota, cost_max, cost_max_quota = t0, 1, nil, nil
+    for i = 1, quotas do
+      -- The earliest moment from t0 on at which this quota has room; levels are as of `at`.
+      local n, earliest, most = 3 * i, t0, nil
+      local rate, unit, capacity = numbers[n - 2], numbers[n - 1], numbers[n]
+      if capacity >= 0 then
+        most = capacity / unit
+        local credit = levels[i] + (t0 - at) * rate
+        if credit > capacity then
+          credit = capacity
+        end
+        local short = cost * unit - credit
+        if short > 0 and rate > 0 then
+          earliest = t0 + math.ceil(short / rate)
+        end
+      else
+        local limit, span_us = rate, unit
+        most = limit
+        local window = windows[i]
+        if window then
+          local used, newest, held, from = match(window, '^(%S+) (%S+) (%S+)()')
+          used, newest, held = used + 0, newest + 0, held + 0
+          found[i] = {used, newest, held, from}
+          -- Leave out the oldest until the call fits; those that have left by t0 go for free.
+          while used + cost > limit and used > 0 do
+            local time, tokens, behind = match(window, '^ (%S+) (%S+)()', from)
+            if not time then
+              time, tokens = newest, used
+            end
+            if time + span_us > t0 then
+              earliest = time + span_us
+            end
+            used, from = used - tokens, behind
           end
-          if time + span_us > t0 then
-            earliest = time + span_us
-          end
-          used, from = used - tokens, behind
         end
       end
+      if not cost_max or most < cost_max then
+        cost_max, cost_max_quota = most, i
+      end
+      if earliest > due then
+        due, quota = earliest, i
+      end
     end
-    if not cost_max or most < cost_max then
-      cost_max, cost_max_quota = most, i
-    end
-    if earliest > due then
-      due, quota = earliest, i
-    end
-  end
 
-  local wait_us = due - bucket_time + left
-  if cost > cost_max then
-    reply, exists = {3, cost_max, cost_max_quota}, plan
-  elseif wait_us > wait_max_us then
-    reply, exists = {2, wait_us, left > 0 and 0 or quota}, plan
-  else
+    local wait_us = due - bucket_time + left
+    if cost > cost_max then
+      reply = {3, cost_max, cost_max_quota}
+      break
+    elseif wait_us > wait_max_us then
+      reply = {2, wait_us, left > 0 and 0 or quota}
+      break
+    end
     if not plan then
       if format('%d', 9007199254740991) ~= '9007199254740991' then
         return redis.error_reply('PACELINE this server cannot print whole numbers above 2^31')
@@ -265,6 +297,7 @@ if op == 'take' then
       else
         call('HSET', key, 'made', format('%d', now - 1))
       end
+      plan = own
     end
     full = due
     for i = 1, quotas do
@@ -306,24 +339,68 @@ if op == 'take' then
       end
     end
     writes, exists, at = true, true, due
-    if t0 > bucket_time or ends ~= 0 or plan and plan ~= own then
-      reply = {1, wait_us, now, due, t0}
+    if not given then
+      if t0 > bucket_time or ends ~= 0 or was_planned and was_planned ~= own then
+        reply = {1, wait_us, now, due, t0}
+      end
+      break
     end
-    plan = plan or own
+
+    -- How many more of the group fit at the same moment; they are taken in one step.
+    local more = calls - 1
+    for i = 1, more > 0 and quotas or 0 do
+      local n, fits = 3 * i, nil
+      if numbers[n] >= 0 then
+        fits = levels[i] / (cost * numbers[n - 1])
+      else
+        fits = (numbers[n - 2] - match(windows[i], '^%S+')) / cost
+      end
+      if fits < more then
+        more = math.floor(fits)
+        -- A quotient just below a whole number may have been rounded up to it.
+        if numbers[n] >= 0 and more * cost * numbers[n - 1] > levels[i] then
+          more = more - 1
+        end
+      end
+    end
+    for i = 1, more > 0 and quotas or 0 do
+      local n = 3 * i
+      if numbers[n] >= 0 then
+        levels[i] = levels[i] - more * cost * numbers[n - 1]
+        local back = due + (numbers[n] - levels[i]) / numbers[n - 2]
+        if back > full then
+          full = back
+        end
+      else
+        local used, newest, held, others = match(windows[i], '^(%S+) (%S+) (%S+)(.*)$')
+        taken = format('%d %s %d%s', used + more * cost, newest, held + more * cost, others)
+        windows[i] = taken
+      end
+    end
+    if runs > 6 and given[runs - 1] == due then
+      given[runs] = given[runs] + 1 + more
+    else
+      given[runs + 1], given[runs + 2], runs = due, 1 + more, runs + 2
+    end
+    calls = calls - 1 - more
+    if calls == 0 and from_group <= #groups then
+      cost, wait_max_us, calls, from_group = struct.unpack('>ddd', groups, from_group)
+    end
   end
-  if plan ~= own and exists then
+  if given then
+    given[6] = (runs - 6) / 2
+    for i = 1, reply and 3 or 0 do
+      given[runs + i] = reply[i]
+    end
+    reply = given
+  end
+  if was_planned ~= own and was_planned then
     reply[#reply + 1] = hash.policy
   end
 
-elseif op == 'check' or op == 'give_back' then
+elseif op == 'give_back' then
   local granted_at, due = ARGV[2] + 0, ARGV[3] + 0
   local stands = plan and granted_at > hash.made + 0
-  if op == 'check' then
-    if stands then
-      return {1, math.max(due - bucket_time + left, 0)}
-    end
-    return {0}
-  end
   if not stands or due > at then
     return {0}
   end
@@ -537,8 +614,8 @@ if writes then
       text = format('%s %d %d', text, since, ends)
     end
   end
-  if op == 'take' and ARGV[6] and not ARGV[7] and plan == own then
-    call('HSET', key, plan, text, ARGV[6], taken)
+  if op == 'take' and ARGV[window_arg] and not ARGV[window_arg + 1] and plan == own then
+    call('HSET', key, plan, text, ARGV[window_arg], taken)
   elseif op == 'take' and windows then
     local fields, n = {plan, text}, 2
     for i = 1, quotas do

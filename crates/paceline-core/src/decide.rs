@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::policy::Gate;
-use crate::state::{Bucket, Level, PINNED_US, State, Suspension, Window};
+use crate::state::{Bucket, Clock, Level, PINNED_US, State, Suspension, Window};
 use crate::{Micros, Policy};
 
 /// What one call asks for.
@@ -54,6 +54,54 @@ pub enum Cause {
     Suspended,
     /// The quota, counted from 1, that has room last.
     Quota(usize),
+}
+
+/// Equal calls asked for one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Group {
+    /// What each of them asks for.
+    pub ask: Ask,
+    /// How many they are, at least 1.
+    pub calls: i64,
+}
+
+/// The answer to many calls at once: what asking for them one by one at the same moment would
+/// have given, up to the first that was not granted. With no calls at all it only looks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// The bucket's clock as it was found.
+    pub sight: Sight,
+    /// The [`Booking::before`] of the first call granted; each later one's is the `due` of the one
+    /// before it.
+    pub before: Micros,
+    /// What was granted, in the order of the calls.
+    pub runs: Vec<Run>,
+    /// Why the next call was not; those behind it were not decided. Never a grant.
+    pub stopped: Option<Decision>,
+}
+
+/// Calls granted for one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// The moment, on the bucket's clock.
+    pub due: Micros,
+    /// How many calls.
+    pub calls: i64,
+}
+
+/// What an operation found the bucket's clock to be: enough to say of every booking whether it
+/// still stands and when it is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sight {
+    /// The store's time.
+    pub now: Micros,
+    /// The bucket's.
+    pub bucket_time: Micros,
+    /// What is left of a suspension, 0 without one.
+    pub left: Micros,
+    /// When the bucket or its policy began, on the store's clock; `None` where there is none, and
+    /// so no booking stands.
+    pub made: Option<Micros>,
 }
 
 /// A granted place. Its holder may look whether it still stands, or give it back.
@@ -106,12 +154,34 @@ pub fn take(slot: &mut Option<Bucket>, policy: &Arc<Policy>, ask: Ask, now: Micr
 
 fn take_from(policy: &Policy, state: &mut State, ask: Ask, now: Micros) -> Decision {
     let clock = state.clock.seen_at(now);
+    let before = clock.bucket_time(now).max(state.at);
+    match earliest_of_all(policy, state, clock, ask, now) {
+        Err(refused) => refused,
+        Ok(due) => {
+            charge_all(policy, state, ask.cost, due);
+            state.keep(clock);
+            let wait_us = due - clock.bucket_time(now) + clock.left(now);
+            let booking = Booking { cost: ask.cost, granted_at: now, due, before };
+            Decision::Granted { wait_us, booking }
+        }
+    }
+}
+
+/// When one call is due, or why it is not granted.
+fn earliest_of_all(
+    policy: &Policy,
+    state: &State,
+    clock: Clock,
+    ask: Ask,
+    now: Micros,
+) -> Result<Micros, Decision> {
     let bucket_time = clock.bucket_time(now);
     let left = clock.left(now);
     let at = state.at;
 
     if ask.cost > policy.cost_max() {
-        return Decision::Never { cost_max: policy.cost_max(), quota: policy.cost_max_quota() + 1 };
+        let quota = policy.cost_max_quota() + 1;
+        return Err(Decision::Never { cost_max: policy.cost_max(), quota });
     }
     let t0 = bucket_time.max(at);
     let (mut due, mut quota) = (t0, 1);
@@ -124,16 +194,106 @@ fn take_from(policy: &Policy, state: &mut State, ask: Ask, now: Micros) -> Decis
     let wait_us = due - bucket_time + left;
     if wait_us > ask.wait_max_us {
         let cause = if left > 0 { Cause::Suspended } else { Cause::Quota(quota) };
-        return Decision::Denied { retry_after_us: wait_us, cause };
+        return Err(Decision::Denied { retry_after_us: wait_us, cause });
     }
+    Ok(due)
+}
 
+/// Takes `cost` from all quotas at `due`.
+fn charge_all(policy: &Policy, state: &mut State, cost: i64, due: Micros) {
     for (gate, level) in policy.gates().iter().zip(&mut state.levels) {
-        charge(gate, level, ask.cost, at, due);
+        charge(gate, level, cost, state.at, due);
     }
     state.at = due;
-    state.keep(clock);
-    let booking = Booking { cost: ask.cost, granted_at: now, due, before: t0 };
-    Decision::Granted { wait_us, booking }
+}
+
+/// Answers many calls at once, in order, up to the first that is not granted.
+pub fn batch(
+    slot: &mut Option<Bucket>,
+    policy: &Arc<Policy>,
+    groups: &[Group],
+    now: Micros,
+) -> Batch {
+    match slot {
+        Some(Bucket { policy: Some(stored), state, .. }) => batch_from(stored, state, groups, now),
+        _ if groups.is_empty() => {
+            let found = slot.as_ref().map_or(Clock::at(now), |it| it.state.clock).seen_at(now);
+            let sight = Sight::of(found, None, now);
+            Batch { sight, before: sight.bucket_time, runs: Vec::new(), stopped: None }
+        }
+        _ => {
+            let mut started = slot.clone().unwrap_or_else(|| Bucket::without_policy(now));
+            started.adopt(policy, now);
+            let batch = batch_from(policy, &mut started.state, groups, now);
+            if !batch.runs.is_empty() {
+                *slot = Some(started);
+            }
+            batch
+        }
+    }
+}
+
+fn batch_from(policy: &Policy, state: &mut State, groups: &[Group], now: Micros) -> Batch {
+    let clock = state.clock.seen_at(now);
+    let sight = Sight::of(clock, Some(state.made), now);
+    let before = sight.bucket_time.max(state.at);
+    let mut batch = Batch { sight, before, runs: Vec::new(), stopped: None };
+    'groups: for group in groups {
+        let mut calls = group.calls;
+        while calls > 0 {
+            let due = match earliest_of_all(policy, state, clock, group.ask, now) {
+                Ok(due) => due,
+                Err(refused) => {
+                    batch.stopped = Some(refused);
+                    break 'groups;
+                }
+            };
+            let cost = group.ask.cost;
+            charge_all(policy, state, cost, due);
+            // How many more fit at the same moment; they are taken in one step.
+            let fits = policy.gates().iter().zip(&state.levels).map(|it| fits(it.0, it.1, cost));
+            let more = fits.min().unwrap_or(0).min(calls - 1);
+            if more > 0 {
+                charge_all(policy, state, more * cost, due);
+            }
+            match batch.runs.last_mut() {
+                Some(run) if run.due == due => run.calls += 1 + more,
+                _ => batch.runs.push(Run { due, calls: 1 + more }),
+            }
+            calls -= 1 + more;
+        }
+    }
+    if !batch.runs.is_empty() {
+        state.keep(clock);
+    }
+    batch
+}
+
+/// How many calls of `cost` one quota has room for at the moment its level is as of.
+fn fits(gate: &Gate, level: &Level, cost: i64) -> i64 {
+    match (gate, level) {
+        (Gate::Bucket { unit, .. }, Level::Credit(credit)) => credit / (cost * unit),
+        (Gate::Window { limit, .. }, Level::Window(window)) => (limit - window.used) / cost,
+        _ => 0,
+    }
+}
+
+impl Sight {
+    /// `clock` is as found at `now`.
+    fn of(clock: Clock, made: Option<Micros>, now: Micros) -> Self {
+        Self { now, bucket_time: clock.bucket_time(now), left: clock.left(now), made }
+    }
+
+    /// Whether a booking still stands, and when it is due.
+    #[must_use]
+    pub fn standing(&self, booking: &Booking) -> Standing {
+        match self.made {
+            Some(made) if booking.granted_at > made => {
+                Standing::Due((booking.due - self.bucket_time + self.left).max(0))
+            }
+            _ => Standing::Void,
+        }
+    }
 }
 
 /// The earliest moment from `t0` on at which one quota has room; levels are as of `at`.
@@ -188,19 +348,6 @@ fn credit_at(credit: i64, gate: &Gate, elapsed: Micros) -> i64 {
         }
         Gate::Window { .. } => credit,
     }
-}
-
-/// Whether a booking still stands, and when it is due.
-#[must_use]
-pub fn check(slot: &Option<Bucket>, booking: Booking, now: Micros) -> Standing {
-    let Some(bucket) = slot.as_ref().filter(|bucket| bucket.policy.is_some()) else {
-        return Standing::Void;
-    };
-    if booking.granted_at <= bucket.state.made {
-        return Standing::Void;
-    }
-    let clock = bucket.state.clock.seen_at(now);
-    Standing::Due((booking.due - clock.bucket_time(now) + clock.left(now)).max(0))
 }
 
 /// Gives a booking back that was not used. What has since been refilled, or may have run over

@@ -16,7 +16,7 @@ pub mod script;
 pub mod state;
 pub mod view;
 
-pub use decide::{Ask, Booking, Cause, Decision, Look, Standing};
+pub use decide::{Ask, Batch, Booking, Cause, Decision, Group, Look, Run, Sight, Standing};
 pub use policy::{Policy, PolicyError, Quota, Shape};
 pub use state::{Bucket, Clock, Level, State, Suspension, Window};
 pub use view::{QuotaView, SuspensionView, View};

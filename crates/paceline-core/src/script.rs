@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::decide::{Ask, Booking, Cause, Decision, Standing};
+use crate::decide::{Ask, Batch, Booking, Cause, Decision, Group, Run, Sight};
 use crate::policy::{Gate, IDLE_DEFAULT_US};
 use crate::state::{Bucket, Clock, Level, State, Suspension, Window};
 use crate::{Micros, Policy, PolicyError};
@@ -30,8 +30,13 @@ pub enum Call<'a> {
         /// What is asked for.
         ask: Ask,
     },
-    /// Whether a booking stands; see [`crate::decide::check`].
-    Check(Booking),
+    /// Answers many calls; see [`crate::decide::batch`]. Without any it only looks at the clock.
+    Batch {
+        /// Creates the bucket where there is none.
+        policy: &'a Policy,
+        /// The calls, in order.
+        groups: &'a [Group],
+    },
     /// Gives a booking back; see [`crate::decide::give_back`].
     GiveBack(Booking),
     /// Suspends; see [`crate::decide::suspend`].
@@ -72,8 +77,14 @@ impl<'a> Call<'a> {
                 args.extend([plan, policy.as_str(), keep_ms].map(|arg| arg.as_bytes().into()));
                 args.extend(windows.iter().map(|field| Cow::Borrowed(field.as_bytes())));
             }
-            Self::Check(booking) => {
-                args.extend([op("check"), number(booking.granted_at), number(booking.due)]);
+            Self::Batch { policy, groups } => {
+                let PolicyArgs { numbers, plan, keep_ms, windows } = policy.script_args();
+                args.extend([op("batch"), packed([0, 0], numbers)]);
+                args.extend([plan, policy.as_str(), keep_ms].map(|arg| arg.as_bytes().into()));
+                let group =
+                    |it: &Group| [it.ask.cost, it.ask.wait_max_us, it.calls].map(double).concat();
+                args.push(groups.iter().flat_map(group).collect::<Vec<_>>().into());
+                args.extend(windows.iter().map(|field| Cow::Borrowed(field.as_bytes())));
             }
             Self::GiveBack(Booking { cost, granted_at, due, before }) => {
                 args.push(op("give_back"));
@@ -212,16 +223,29 @@ pub fn decision(numbers: &[i64], cost: i64) -> Result<Decision, Unreadable> {
     }
 }
 
-/// Reads the numbers of a `check` reply.
+/// Reads the numbers of a `batch` reply.
 ///
 /// # Errors
-/// When they are not what the script gives.
-pub fn standing(numbers: &[i64]) -> Result<Standing, Unreadable> {
-    match *numbers {
-        [0] => Ok(Standing::Void),
-        [1, wait_us] => Ok(Standing::Due(wait_us)),
-        _ => Err(unreadable("answer of the script", numbers)),
+/// When they are not what the script gives. It is never taken for a grant.
+pub fn batch(numbers: &[i64]) -> Result<Batch, Unreadable> {
+    let refused = || unreadable("answer of the script", numbers);
+    let [now, bucket_time, left, made, before, count, behind @ ..] = numbers else {
+        return Err(refused());
+    };
+    let count = usize::try_from(*count).ok().and_then(|count| count.checked_mul(2));
+    let (runs, stopped) = count.and_then(|it| behind.split_at_checked(it)).ok_or_else(refused)?;
+    let runs: Vec<Run> = runs.chunks(2).map(|run| Run { due: run[0], calls: run[1] }).collect();
+    if runs.iter().any(|run| run.calls < 1) {
+        return Err(refused());
     }
+    let stopped = match stopped {
+        [] => None,
+        [2 | 3, ..] => Some(decision(stopped, 0)?),
+        _ => return Err(refused()),
+    };
+    let made = (*made != 0).then_some(*made);
+    let sight = Sight { now: *now, bucket_time: *bucket_time, left: *left, made };
+    Ok(Batch { sight, before: *before, runs, stopped })
 }
 
 /// Reads a bucket from the fields and values of its hash; `None` from an empty one.

@@ -109,7 +109,7 @@ impl Bucket {
 
     /// A bucket without a policy, so that even a name nobody has called can be suspended.
     pub(crate) fn without_policy(now: Micros) -> Self {
-        let clock = Clock { seen: now, paused: 0, since: 0, until: 0 };
+        let clock = Clock::at(now);
         let state = State { clock, at: now, made: now - 1, suspension: None, levels: Vec::new() };
         Self { policy: None, keep_us: IDLE_DEFAULT_US, state }
     }
@@ -158,6 +158,11 @@ impl State {
 }
 
 impl Clock {
+    /// A clock that starts at `now`.
+    pub(crate) fn at(now: Micros) -> Self {
+        Self { seen: now, paused: 0, since: 0, until: 0 }
+    }
+
     /// The clock as an operation at `now` finds it: a step back absorbed, a suspension that is
     /// over added to the time paused.
     #[must_use]

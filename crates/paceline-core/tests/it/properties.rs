@@ -5,7 +5,11 @@
 use std::sync::Arc;
 
 use paceline_core::decide;
-use paceline_core::{Ask, Booking, Bucket, Decision, Micros, Policy, Quota, Shape, Suspension};
+use paceline_core::{
+    Ask, Booking, Bucket, Decision, Group, Micros, Policy, Quota, Shape, Standing, Suspension,
+};
+
+use crate::traces::bookings;
 
 const POLICIES: &[&str] = &[
     "5/s",
@@ -219,4 +223,65 @@ fn a_window_with_a_large_limit_keeps_few_entries_and_wastes_at_most_a_64th() {
             assert!(entries <= Some(64), "{entries:?}");
         }
     });
+}
+
+#[test]
+fn a_batch_gives_what_asking_for_its_calls_one_by_one_would() {
+    seeds(|rng| {
+        let policy = policy(rng);
+        let (mut slot, mut now) = (None, START);
+        for _ in 0..60 {
+            now += step(rng);
+            if rng.u32(0..20) == 0 {
+                decide::suspend(&mut slot, rng.i64(1..3_000_000), Suspension::default(), now);
+            }
+            let group = |_| Group { ask: ask(rng, &policy), calls: rng.i64(1..40) };
+            let groups: Vec<Group> = (0..3).map(group).collect();
+            let (mut one_by_one, mut given, mut stopped) = (slot.clone(), Vec::new(), None);
+            for group in &groups {
+                for _ in 0..group.calls {
+                    if stopped.is_some() {
+                        break;
+                    }
+                    match decide::take(&mut one_by_one, &policy, group.ask, now) {
+                        Decision::Granted { booking, wait_us } => given.push((booking, wait_us)),
+                        refused => stopped = Some(refused),
+                    }
+                }
+            }
+            let batch = decide::batch(&mut slot, &policy, &groups, now);
+            let of_batch = bookings(&batch, &groups).into_iter();
+            let of_batch: Vec<_> = of_batch
+                .map(|booking| match batch.sight.standing(&booking) {
+                    Standing::Due(wait_us) => (booking, wait_us),
+                    Standing::Void => panic!("just booked"),
+                })
+                .collect();
+            assert_eq!((of_batch, batch.stopped), (given, stopped), "{policy}");
+            assert_eq!(slot, one_by_one, "{policy}");
+        }
+    });
+}
+
+#[test]
+fn a_sight_tells_of_every_booking_whether_it_stands_and_when_it_is_due() {
+    let policy: Arc<Policy> = Arc::new("1/s".parse().unwrap());
+    let mut slot = None;
+    let groups = [Group { ask: Ask { cost: 1, wait_max_us: 5_000_000 }, calls: 2 }];
+    let start = 10_000_000;
+    let booked = bookings(&decide::batch(&mut slot, &policy, &groups, start), &groups);
+    let mut standing = |slot: &mut Option<Bucket>, now| {
+        decide::batch(slot, &policy, &[], now).sight.standing(&booked[1])
+    };
+    assert_eq!(standing(&mut slot, start), Standing::Due(1_000_000));
+    assert_eq!(standing(&mut slot, start + 400_000), Standing::Due(600_000));
+    assert_eq!(standing(&mut slot, start + 3_000_000), Standing::Due(0));
+    decide::suspend(&mut slot, 2_000_000, Suspension::default(), start + 400_000);
+    assert_eq!(standing(&mut slot, start + 900_000), Standing::Due(2_100_000));
+    decide::resume(&mut slot, start + 900_000);
+    assert_eq!(standing(&mut slot, start + 900_000), Standing::Due(600_000));
+    let other = Arc::new("2/s".parse().unwrap());
+    decide::set(&mut slot, &other, false, start + 900_000);
+    assert_eq!(standing(&mut slot, start + 900_000), Standing::Void);
+    assert_eq!(standing(&mut None, start + 900_000), Standing::Void);
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use paceline_core::decide;
-use paceline_core::{Ask, Bucket, Cause, Decision, Micros, Policy, Suspension};
+use paceline_core::{
+    Ask, Batch, Booking, Bucket, Cause, Decision, Group, Micros, Policy, Suspension,
+};
 use serde_json::{Value, json};
 
 /// One operation of a trace.
@@ -101,4 +103,17 @@ fn every_trace_passes_in_rust() {
         }
     }
     assert!(operations > 2_500, "the vectors are there: {operations}");
+}
+
+/// The bookings a batch gave.
+pub(crate) fn bookings(batch: &Batch, groups: &[Group]) -> Vec<Booking> {
+    let costs = groups.iter().flat_map(|it| (0..it.calls).map(|_| it.ask.cost));
+    let dues = batch.runs.iter().flat_map(|run| (0..run.calls).map(|_| run.due));
+    let mut before = batch.before;
+    let booking = |(cost, due)| {
+        let booking = Booking { cost, granted_at: batch.sight.now, due, before };
+        before = due;
+        booking
+    };
+    costs.zip(dues).map(booking).collect()
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use paceline_core::decide;
 use paceline_core::script::{self, Call};
-use paceline_core::{Ask, Booking, Bucket, Decision, Micros, Policy, Standing, Suspension};
+use paceline_core::{Ask, Booking, Bucket, Decision, Group, Micros, Policy, Suspension};
 use paceline_testkit::RedisServer;
 use redis::{FromRedisValue, Value};
 
@@ -31,7 +31,7 @@ const POLICIES: &[&str] = &[
 /// What a step does, with bookings already filled in.
 enum Step {
     Plain(Op),
-    Check(Booking),
+    Batch(Vec<Group>),
     GiveBack(Booking),
 }
 
@@ -113,7 +113,11 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
             Step::Plain(Op::Set { policy }) => {
                 format!("{:?}", [i64::from(decide::set(&mut slot, policy, false, now))])
             }
-            Step::Check(booking) => format!("{:?}", decide::check(&slot, *booking, now)),
+            Step::Batch(groups) => {
+                let batch = decide::batch(&mut slot, &own, groups, now);
+                bookings.extend(traces::bookings(&batch, groups));
+                format!("{batch:?}")
+            }
             Step::GiveBack(booking) => {
                 format!("{:?}", [i64::from(decide::give_back(&mut slot, *booking, now))])
             }
@@ -121,7 +125,7 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
         twin.queue(&call(&step, &own), now);
         let described = match step {
             Step::Plain(op) => format!("{op:?}"),
-            Step::Check(booking) => format!("check {booking:?}"),
+            Step::Batch(groups) => format!("batch {groups:?}"),
             Step::GiveBack(booking) => format!("give back {booking:?}"),
         };
         expected.push((now, described, answer, slot.clone()));
@@ -138,7 +142,7 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
         };
         let got = match step.split(' ').next() {
             Some("Take") => format!("{:?}", decision(&reply, &own, cost_of(&step))),
-            Some("check") => format!("{:?}", script::standing(&numbers(&reply)).unwrap()),
+            Some("batch") => format!("{:?}", script::batch(&numbers(&reply)).unwrap()),
             _ => format!("{:?}", numbers(&reply)),
         };
         assert_eq!(got, answer, "{}", told("answer"));
@@ -172,21 +176,29 @@ fn random_step(rng: &mut fastrand::Rng, bookings: &[Booking]) -> Step {
             Some(booking) => Step::GiveBack(booking),
             None => Step::Plain(Op::Resume),
         },
-        16..=20 => match booking(rng) {
-            Some(booking) => Step::Check(booking),
-            None => Step::Plain(Op::Resume),
-        },
+        16..=30 => {
+            let groups = (0..rng.usize(0..4)).map(|_| Group { ask: ask(rng), calls: calls(rng) });
+            Step::Batch(groups.collect())
+        }
         _ => {
-            let cost = match rng.u32(0..10) {
-                0..=5 => 1,
-                6..=8 => rng.i64(1..12),
-                _ => rng.i64(1..3_000),
-            };
-            let wait_max_us =
-                [0, 0, 100_000, 2_000_000, 20_000_000, 86_400_000_000][rng.usize(0..6)];
+            let Ask { cost, wait_max_us } = ask(rng);
             Step::Plain(Op::Take { cost, wait_max_us })
         }
     }
+}
+
+fn calls(rng: &mut fastrand::Rng) -> i64 {
+    if rng.bool() { rng.i64(1..4) } else { rng.i64(1..200) }
+}
+
+fn ask(rng: &mut fastrand::Rng) -> Ask {
+    let cost = match rng.u32(0..10) {
+        0..=5 => 1,
+        6..=8 => rng.i64(1..12),
+        _ => rng.i64(1..3_000),
+    };
+    let wait_max_us = [0, 0, 100_000, 2_000_000, 20_000_000, 86_400_000_000][rng.usize(0..6)];
+    Ask { cost, wait_max_us }
 }
 
 fn why() -> Suspension {
@@ -203,7 +215,7 @@ fn call(step: &Step, own: &Arc<Policy>) -> Vec<Vec<u8>> {
         Step::Plain(Op::Suspend { for_us }) => Call::Suspend { for_us: *for_us, why: &why },
         Step::Plain(Op::Resume) => Call::Resume,
         Step::Plain(Op::Set { policy }) => Call::Set { policy, pinned: false },
-        Step::Check(booking) => Call::Check(*booking),
+        Step::Batch(groups) => Call::Batch { policy: own, groups },
         Step::GiveBack(booking) => Call::GiveBack(*booking),
     };
     call.args(None).into_iter().map(|arg| arg.into_owned()).collect()
@@ -292,20 +304,4 @@ fn c02_moments_and_levels_of_all_their_digits_are_read_back_as_they_were_written
         let (_, hash) = twin.run().pop().unwrap();
         assert_eq!(script::bucket(&hash).unwrap(), slot, "{text}\n{hash:#?}");
     }
-}
-
-#[test]
-fn a_standing_booking_is_due_now_at_the_latest_when_its_moment_has_come() {
-    let policy: Arc<Policy> = Arc::new("1/s".parse().unwrap());
-    let mut slot = None;
-    let ask = Ask { cost: 1, wait_max_us: 5_000_000 };
-    decide::take(&mut slot, &policy, ask, 10_000_000);
-    let Decision::Granted { booking, wait_us } = decide::take(&mut slot, &policy, ask, 10_000_000)
-    else {
-        panic!("granted");
-    };
-    assert_eq!(wait_us, 1_000_000);
-    assert_eq!(decide::check(&slot, booking, 10_400_000), Standing::Due(600_000));
-    assert_eq!(decide::check(&slot, booking, 11_000_000), Standing::Due(0));
-    assert_eq!(decide::check(&slot, booking, 13_000_000), Standing::Due(0));
 }
