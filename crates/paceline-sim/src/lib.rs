@@ -2,7 +2,15 @@
 //! anybody pays for it.
 //!
 //! - [`provider`]: how a provider counts, kind by kind, and how it is written.
+//! - [`scenario`], [`demand`]: what is to be simulated.
+//! - [`report`]: what came of it, and the recorder that a run feeds.
 
+pub mod demand;
 pub mod provider;
+pub mod report;
+pub mod scenario;
 
+pub use demand::{Demand, DemandError};
 pub use provider::{Kind, Provider, ProviderError, ProviderSpec};
+pub use report::{Bin, Recorder, Report, Waits};
+pub use scenario::{Scenario, StoreKind};

@@ -61,6 +61,22 @@ impl Kind {
         }
     }
 
+    /// What it is called in a sentence.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sliding => "sliding window",
+            Self::Fixed => "fixed window",
+            Self::First => "window from the first call",
+            Self::Counter => "sliding counter",
+            Self::CounterUp => "sliding counter, rounded up",
+            Self::Bucket => "token bucket",
+            Self::Leaky => "leaky meter",
+            Self::Spacing => "smallest gap",
+            Self::Concurrency => "calls under way",
+        }
+    }
+
     /// What it does, in a line.
     #[must_use]
     pub fn about(self) -> &'static str {
