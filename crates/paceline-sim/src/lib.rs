@@ -4,7 +4,9 @@
 //! - [`provider`]: how a provider counts, kind by kind, and how it is written.
 //! - [`scenario`], [`demand`]: what is to be simulated.
 //! - [`report`]: what came of it, and the recorder that a run feeds.
+//! - [`chart`]: a report as a picture, for a terminal and as an SVG.
 
+pub mod chart;
 pub mod demand;
 pub mod provider;
 pub mod report;
