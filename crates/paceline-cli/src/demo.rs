@@ -6,7 +6,6 @@
 //! arrived, not from what workers say of themselves.
 
 mod client;
-pub(crate) mod counting;
 mod phase;
 mod progress;
 mod provider;
@@ -17,8 +16,8 @@ mod workers;
 use std::time::{Duration, Instant};
 
 use paceline::{Limiter, Policy};
+use paceline_sim::{Kind, ProviderError, ProviderSpec};
 
-use self::counting::Kind;
 use self::phase::{Act, Phase};
 use self::progress::Progress;
 use self::provider::Provider;
@@ -30,6 +29,10 @@ use crate::signal;
 /// Calls a provider allows in each interval.
 const LIMIT: u32 = 200;
 const INTERVAL: Duration = Duration::from_secs(2);
+/// The ways a provider may count here. One that asks for a smallest gap would need a pace far below
+/// its limit behind a busy machine's jitter, and one that counts calls under way another limit.
+pub(crate) const KINDS: [Kind; 6] =
+    [Kind::Sliding, Kind::Fixed, Kind::First, Kind::Counter, Kind::Bucket, Kind::Leaky];
 /// How long workers may take until each has made a call.
 const START_MAX: Duration = Duration::from_secs(30);
 /// How long one look at the fleet lasts.
@@ -52,14 +55,22 @@ pub(crate) struct Plan {
 ///
 /// Calls that left in order may arrive closer together than they left, by as much as the slowest
 /// is slower than the quickest. A guard of 100 ms makes up for that on a busy machine. For a
-/// provider that counts windows the pace is even besides; one that refills a bucket of a fifth of
-/// the limit is given a burst smaller than its bucket, by what refills in that time.
+/// provider that counts windows the pace is even besides; one that holds a fifth of the limit is
+/// given a burst smaller than that, by what refills in that time.
 fn policy_for(kind: Kind, limit: u32) -> String {
     let interval = INTERVAL.as_secs();
-    match kind {
-        Kind::Sliding | Kind::Fixed => format!("strict {limit}/{interval}s guard 100ms"),
-        Kind::Bucket => format!("{limit}/{interval}s burst {}", LIMIT / 5 - LIMIT / 20),
+    if kind.has_capacity() {
+        format!("{limit}/{interval}s burst {}", LIMIT / 5 - LIMIT / 20)
+    } else {
+        format!("strict {limit}/{interval}s guard 100ms")
     }
+}
+
+/// What the provider is to this kind: one that holds calls holds a fifth of its limit.
+fn provider_of(kind: Kind) -> Result<ProviderSpec, ProviderError> {
+    let interval_us = i64::try_from(INTERVAL.as_micros()).unwrap_or(i64::MAX);
+    let spec = ProviderSpec::new(kind, LIMIT, interval_us)?;
+    if kind.has_capacity() { spec.with_capacity(LIMIT / 5) } else { Ok(spec) }
 }
 
 /// Runs the demo on a bucket that is deleted afterwards.
@@ -84,7 +95,9 @@ async fn show(
         None => parse(policy_for(plan.kind, LIMIT))?,
     };
     let half = parse(policy_for(plan.kind, LIMIT / 2))?;
-    let provider = Provider::start(plan.kind, LIMIT, INTERVAL)
+    let spec =
+        provider_of(plan.kind).map_err(|error| Failure::new(Exit::USAGE, error.to_string()))?;
+    let provider = Provider::start(&spec)
         .map_err(|error| Failure::new(Exit::IO, format!("cannot start the provider: {error}")))?;
     limiter.set_policy(bucket, full.clone()).await?;
     let mut workers = Workers::start(plan, provider.addr(), store, bucket, &full)

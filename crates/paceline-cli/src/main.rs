@@ -6,6 +6,7 @@ mod demo;
 mod exit;
 mod output;
 mod permit;
+mod provider;
 mod run;
 mod signal;
 mod store;

@@ -46,8 +46,15 @@ pub fn parse(text: &str) -> Result<Micros, DurationError> {
         .ok_or_else(refused)
 }
 
-/// The microseconds of one unit, if there is such a unit.
-pub(crate) fn unit_us(unit: &str) -> Option<Micros> {
+/// The microseconds of one unit (`us`, `ms`, `s`, `m`, `h`, `d`), if there is such a unit.
+///
+/// ```
+/// use paceline_core::duration::unit_us;
+/// assert_eq!(unit_us("ms"), Some(1_000));
+/// assert_eq!(unit_us("parsec"), None);
+/// ```
+#[must_use]
+pub fn unit_us(unit: &str) -> Option<Micros> {
     UNITS.iter().find(|(name, _)| *name == unit).map(|(_, us)| *us)
 }
 
@@ -68,7 +75,13 @@ impl fmt::Display for Exact {
 }
 
 /// The span as a count of the largest unit that divides it.
-pub(crate) fn in_largest_unit(us: Micros) -> (Micros, &'static str) {
+///
+/// ```
+/// use paceline_core::duration::in_largest_unit;
+/// assert_eq!(in_largest_unit(90_000_000), (90, "s"));
+/// ```
+#[must_use]
+pub fn in_largest_unit(us: Micros) -> (Micros, &'static str) {
     let (unit, size) =
         UNITS.iter().find(|(_, size)| us != 0 && us % size == 0).unwrap_or(&("s", 1));
     (us / size, unit)

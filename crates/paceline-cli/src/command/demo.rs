@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use clap::Args;
 use paceline::Policy;
+use paceline_sim::Kind;
 
-use crate::demo::counting::Kind;
 use crate::demo::worker::Worker;
 use crate::demo::{self, Plan};
 use crate::exit::{Exit, Failure};
 use crate::output;
+use crate::provider::kinds;
 use crate::run::Context;
 
 /// Show a fleet keeping one pace.
@@ -33,7 +34,7 @@ pub(crate) struct Demo {
     seconds: u16,
 
     /// How the provider counts
-    #[arg(long, value_enum, default_value_t = Kind::Sliding)]
+    #[arg(long, value_name = "KIND", default_value_t = Kind::Sliding, value_parser = kinds(demo::KINDS))]
     provider: Kind,
 
     /// Another policy than the one that suits the provider, to see it fail

@@ -14,10 +14,9 @@ use hyper::header::{HeaderMap, RETRY_AFTER};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use paceline_sim::{Provider as Counting, ProviderSpec};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-
-use super::counting::{Counting, Kind};
 
 /// Headers by which a worker tells of itself.
 pub(super) const WORKER: &str = "x-worker";
@@ -56,18 +55,16 @@ struct Judge {
     counting: Counting,
     records: Vec<Record>,
     workers: HashSet<u64>,
-    refused: u64,
 }
 
 impl Provider {
-    pub(super) fn start(kind: Kind, limit: u32, interval: Duration) -> std::io::Result<Self> {
-        let interval_us = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX / 2);
-        let age_us = fastrand::u64(..interval_us);
+    pub(super) fn start(spec: &ProviderSpec) -> std::io::Result<Self> {
+        // When its windows begin is the provider's secret.
+        let age_us = fastrand::i64(..spec.interval_us());
         let judge = Judge {
-            counting: Counting::new(kind, u64::from(limit), interval_us, age_us),
+            counting: Counting::new(spec, age_us),
             records: Vec::new(),
             workers: HashSet::new(),
-            refused: 0,
         };
         let shared = Arc::new(Shared { started: Instant::now(), judge: Mutex::new(judge) });
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
@@ -101,7 +98,7 @@ impl Provider {
     }
 
     pub(super) fn refused(&self) -> u64 {
-        self.shared.judge().refused
+        self.shared.judge().counting.refused()
     }
 
     pub(super) fn workers_seen(&self) -> usize {
@@ -126,7 +123,7 @@ impl Shared {
         let mut judge = self.judge();
         // Inside the lock, so that the counting sees the moments in order.
         let at = self.started.elapsed();
-        let verdict = judge.counting.arrive(u64::try_from(at.as_micros()).unwrap_or(u64::MAX / 2));
+        let verdict = judge.counting.arrive(i64::try_from(at.as_micros()).unwrap_or(i64::MAX / 2));
         let worker = number(WORKER);
         judge.records.push(Record {
             at,
@@ -136,7 +133,6 @@ impl Shared {
             operations: number(STORE_OPERATIONS),
         });
         judge.workers.insert(worker);
-        judge.refused += u64::from(verdict.is_err());
         verdict.map_err(Duration::from_micros)
     }
 }

@@ -255,7 +255,7 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::counting::Kind;
+    use paceline_sim::Kind;
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)

@@ -1,0 +1,20 @@
+//! A fleet in virtual time against a provider that counts strictly: what a policy would do before
+//! anybody pays for it.
+//!
+//! - [`provider`]: how a provider counts, kind by kind, and how it is written.
+//! - [`scenario`], [`demand`]: what is to be simulated.
+//! - [`report`]: what came of it, and the recorder that a run feeds.
+//! - [`chart`]: a report as a picture, for a terminal and as an SVG.
+
+pub mod chart;
+pub mod demand;
+mod fleet;
+pub mod provider;
+pub mod report;
+pub mod scenario;
+
+pub use demand::{Demand, DemandError};
+pub use fleet::{SimulationError, simulate};
+pub use provider::{Kind, Provider, ProviderError, ProviderSpec};
+pub use report::{Bin, Recorder, Report, Waits};
+pub use scenario::{Scenario, StoreKind};

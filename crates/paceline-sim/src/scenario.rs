@@ -1,0 +1,74 @@
+//! What is to be simulated: a policy, a provider, a fleet, and the world between them.
+
+use paceline_core::{Micros, Policy};
+
+use crate::{Demand, ProviderSpec};
+
+/// One run to come. Equal scenarios give equal reports: all that is random comes from the seed.
+///
+/// ```
+/// use paceline_sim::{Demand, Scenario};
+///
+/// let scenario = Scenario {
+///     processes: 50,
+///     demand: Demand::OnOff { on_us: 5_000_000, off_us: 20_000_000 },
+///     ..Scenario::new("strict 100/m".parse()?, "sliding 100/m".parse()?)
+/// };
+/// assert_eq!(scenario.callers, 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// What the fleet's bucket holds to.
+    pub policy: Policy,
+    /// What its calls meet.
+    pub provider: ProviderSpec,
+    /// Processes that share the bucket.
+    pub processes: usize,
+    /// Callers in each process, with one call each at a time.
+    pub callers: usize,
+    /// When they want to call.
+    pub demand: Demand,
+    /// How long it runs, in microseconds of virtual time.
+    pub duration_us: Micros,
+    /// A call's way to the provider takes between none and this many microseconds, uniformly.
+    pub jitter_us: Micros,
+    /// The way to the store takes this many microseconds, and the way back as many.
+    pub delay_us: Micros,
+    /// What the provider takes to answer, at least, in microseconds.
+    pub answer_us: Micros,
+    /// Where the bucket lives.
+    pub store: StoreKind,
+    /// What all that is random comes from.
+    pub seed: u64,
+}
+
+/// Where the fleet's bucket lives, as far as it makes a difference to those who wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StoreKind {
+    /// A server, which tells processes of a change.
+    Redis,
+    /// Files on one machine; processes look for changes.
+    Host,
+}
+
+impl Scenario {
+    /// Eight processes of 20 callers that always want more, for a minute, before this provider:
+    /// up to 10 ms to the provider, 200 us to a Redis, an answer at once, seed 0.
+    #[must_use]
+    pub fn new(policy: Policy, provider: ProviderSpec) -> Self {
+        Self {
+            policy,
+            provider,
+            processes: 8,
+            callers: 20,
+            demand: Demand::Saturated,
+            duration_us: 60_000_000,
+            jitter_us: 10_000,
+            delay_us: 200,
+            answer_us: 0,
+            store: StoreKind::Redis,
+            seed: 0,
+        }
+    }
+}

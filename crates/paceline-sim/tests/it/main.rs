@@ -1,0 +1,5 @@
+//! Providers against what they promise, reckoned by brute force.
+
+#![allow(clippy::unwrap_used, reason = "in a test, helpers included, a panic is the report")]
+
+mod providers;
