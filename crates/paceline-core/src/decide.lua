@@ -216,6 +216,9 @@ if op == 'take' then
     end
     if plan or calls > 0 then
       given[4] = made or now - 1
+      if now < was_seen and given[4] >= now then
+        given[4] = now - 1
+      end
     end
   end
   if not plan and calls > 0 then
@@ -400,7 +403,7 @@ if op == 'take' then
 
 elseif op == 'give_back' then
   local granted_at, due = ARGV[2] + 0, ARGV[3] + 0
-  local stands = plan and granted_at > hash.made + 0
+  local stands = plan and (granted_at > hash.made + 0 or now < was_seen and granted_at >= now)
   if not stands or due > at then
     return {0}
   end
@@ -582,7 +585,7 @@ elseif op == 'set' then
       call('HSET', key, 'window ' .. i, window)
     end
     call('HDEL', key, plan or 'no policy')
-    call('HSET', key, 'policy', ARGV[4], 'made', format('%d', math.max(now, was_seen)))
+    call('HSET', key, 'policy', ARGV[4], 'made', format('%d', now))
     at, plan, keep_us = bucket_time, new_plan, new_keep_us
     numbers, quotas, buckets, levels, windows =
       new, new_quotas, new_buckets, new_levels, new_windows
@@ -595,6 +598,13 @@ end
 
 if writes then
   local text
+  if now < was_seen and op ~= 'set' then
+    -- What is granted from here on was granted after the bucket began, also by this clock.
+    made = call('HGET', key, 'made')
+    if made and made + 0 >= now then
+      call('HSET', key, 'made', format('%d', now - 1))
+    end
+  end
   if buckets == 1 and numbers[3] >= 0 then
     text = format('%d %d', now, levels[1])
   elseif buckets == 2 and quotas == 2 then

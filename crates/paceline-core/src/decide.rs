@@ -235,7 +235,7 @@ pub fn batch(
 
 fn batch_from(policy: &Policy, state: &mut State, groups: &[Group], now: Micros) -> Batch {
     let clock = state.clock.seen_at(now);
-    let sight = Sight::of(clock, Some(state.made), now);
+    let sight = Sight::of(clock, Some(state.made_at(now)), now);
     let before = sight.bucket_time.max(state.at);
     let mut batch = Batch { sight, before, runs: Vec::new(), stopped: None };
     'groups: for group in groups {
@@ -357,7 +357,7 @@ pub fn give_back(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> bo
     let Some(bucket) = slot.as_mut() else { return false };
     let Some(policy) = bucket.policy.as_deref() else { return false };
     let state = &mut bucket.state;
-    if booking.granted_at <= state.made || booking.due > state.at {
+    if booking.granted_at <= state.made_at(now) || booking.due > state.at {
         return false;
     }
     let clock = state.clock.seen_at(now);
@@ -417,7 +417,7 @@ pub fn suspend(slot: &mut Option<Bucket>, for_us: Micros, why: Suspension, now: 
         clock.until = until;
         state.suspension = Some(why);
     }
-    state.clock = clock;
+    state.keep(clock);
     clock.left(now)
 }
 
@@ -465,8 +465,8 @@ pub fn set(slot: &mut Option<Bucket>, policy: &Arc<Policy>, pinned: bool, now: M
         })
         .collect();
     state.at = bucket_time;
-    state.made = now.max(state.clock.seen);
     state.keep(clock);
+    state.made = now;
     true
 }
 

@@ -140,7 +140,13 @@ impl Quota {
         Duration::from_micros(self.interval_us.unsigned_abs())
     }
 
-    /// The interval with the guard, in microseconds: what the decision counts with.
+    /// The interval with the guard: what the decision counts with.
+    #[must_use]
+    pub fn guarded(&self) -> Duration {
+        Duration::from_micros(self.span_us().unsigned_abs())
+    }
+
+    /// The same in microseconds.
     fn span_us(&self) -> Micros {
         self.interval_us + self.guard_us
     }

@@ -148,8 +148,16 @@ impl Bucket {
 }
 
 impl State {
+    /// When the bucket or its policy began, as an operation at `now` finds it: before now also where
+    /// the store's clock has stepped back, or all that is granted until it has come that far again
+    /// would be void.
+    pub(crate) fn made_at(&self, now: Micros) -> Micros {
+        if now < self.clock.seen { self.made.min(now - 1) } else { self.made }
+    }
+
     /// Keeps what an operation that writes found the clock to be.
     pub(crate) fn keep(&mut self, clock: Clock) {
+        self.made = self.made_at(clock.seen);
         self.clock = clock;
         if !clock.is_suspended() {
             self.suspension = None;

@@ -2,7 +2,7 @@
 
 use paceline_core::{Micros, Policy};
 
-use crate::{Demand, ProviderSpec};
+use crate::{Demand, Faults, ProviderSpec};
 
 /// One run to come. Equal scenarios give equal reports: all that is random comes from the seed.
 ///
@@ -39,6 +39,14 @@ pub struct Scenario {
     pub answer_us: Micros,
     /// Where the bucket lives.
     pub store: StoreKind,
+    /// How far ahead processes book, in microseconds.
+    pub lookahead_us: Micros,
+    /// How long a caller waits at most, in microseconds; then it comes again when it was told to.
+    pub deadline_us: Option<Micros>,
+    /// Calls cost from 1 to this many tokens, at random.
+    pub cost_max: i64,
+    /// What goes wrong.
+    pub faults: Faults,
     /// What all that is random comes from.
     pub seed: u64,
 }
@@ -68,6 +76,10 @@ impl Scenario {
             delay_us: 200,
             answer_us: 0,
             store: StoreKind::Redis,
+            lookahead_us: 1_000_000,
+            deadline_us: None,
+            cost_max: 1,
+            faults: Faults::default(),
             seed: 0,
         }
     }

@@ -128,8 +128,7 @@ impl Line {
         let mut waiting = self.waiting();
         waiting.bring(policy);
         let ticket = waiting.driver.join(waiter, i64::from(cost), deadline_at, now);
-        let standing =
-            Standing { line: Arc::clone(self), ticket, outcome, answered: false };
+        let standing = Standing { line: Arc::clone(self), ticket, outcome, answered: false };
         // The task that drives asks for all who have come by then; the first has to wake it.
         if !waiting.driven || deadline_at.is_some() || waiting.driver.waiting() == 1 {
             self.stir(waiting);

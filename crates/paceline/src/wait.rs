@@ -137,9 +137,15 @@ impl Call<'_> {
                 let standing = line.stand(|waiting, waiter| {
                     waiting.bring(&self.bucket.policy);
                     waiting.policy = Arc::clone(policy);
-                    waiting
-                        .driver
-                        .alone_answered(alone, waiter, cost, deadline_at, &batch, policy, now)
+                    waiting.driver.alone_answered(
+                        alone,
+                        waiter,
+                        cost,
+                        deadline_at,
+                        &batch,
+                        policy,
+                        now,
+                    )
                 });
                 Ok(Some(Went::Stands(standing)))
             }

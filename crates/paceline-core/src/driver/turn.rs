@@ -52,7 +52,13 @@ pub(super) struct Turn {
 )]
 impl Turn {
     pub(super) fn new(lookahead_us: Micros) -> Self {
-        Self { lookahead_us: lookahead_us.max(1) as f64, last: None, share: None, ahead: None, tries: 0 }
+        Self {
+            lookahead_us: lookahead_us.max(1) as f64,
+            last: None,
+            share: None,
+            ahead: None,
+            tries: 0,
+        }
     }
 
     /// How many tokens it asks for in one turn, at least 1, where the bucket brings `rate` tokens a

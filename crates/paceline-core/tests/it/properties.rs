@@ -141,12 +141,7 @@ fn p3_no_span_holds_more_than_the_policy_promises() {
 
 /// Every span of calls against one quota's promise.
 fn holds(quota: &Quota, calls: &[(Micros, i64)], policy: &Policy) {
-    let guard = quota
-        .to_string()
-        .split("guard ")
-        .nth(1)
-        .map_or(0, |it| paceline_core::duration::parse(it).unwrap());
-    let span_us = i64::try_from(quota.interval().as_micros()).unwrap() + guard;
+    let span_us = i64::try_from(quota.guarded().as_micros()).unwrap();
     for (first, &(from, _)) in calls.iter().enumerate() {
         let mut sum = 0;
         for &(until, cost) in &calls[first..] {

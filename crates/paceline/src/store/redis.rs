@@ -13,9 +13,9 @@
 
 mod connection;
 mod failure;
-mod words;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,74 @@
+//! The store: one bucket, the production decision, and a clock of its own that may step.
+
+use std::sync::Arc;
+
+use paceline_core::{Batch, Booking, Bucket, Group, Micros, Policy, Sight, Suspension, decide};
+
+/// The store of one bucket.
+#[derive(Debug)]
+pub(super) struct Store {
+    slot: Option<Bucket>,
+    /// What its clock is ahead of true time.
+    ahead_us: Micros,
+    /// When, on its clock, the bucket evaporates.
+    gone_at: Micros,
+}
+
+impl Store {
+    pub(super) fn new() -> Self {
+        Self { slot: None, ahead_us: 0, gone_at: Micros::MIN }
+    }
+
+    pub(super) fn policy(&self) -> Option<Arc<Policy>> {
+        self.slot.as_ref().and_then(|bucket| bucket.policy.clone())
+    }
+
+    pub(super) fn bucket(&self) -> Option<&Bucket> {
+        self.slot.as_ref()
+    }
+
+    pub(super) fn batch(&mut self, own: &Arc<Policy>, groups: &[Group], now: Micros) -> Batch {
+        self.operate(now, |slot, now| decide::batch(slot, own, groups, now))
+    }
+
+    /// What somebody sees who looks at the clock now, and leaves no trace.
+    pub(super) fn sight(&self, own: &Arc<Policy>, now: Micros) -> Sight {
+        decide::batch(&mut self.slot.clone(), own, &[], now + self.ahead_us).sight
+    }
+
+    pub(super) fn give_back(&mut self, booking: Booking, now: Micros) -> bool {
+        self.operate(now, |slot, now| decide::give_back(slot, booking, now))
+    }
+
+    pub(super) fn suspend(&mut self, for_us: Micros, now: Micros) {
+        let why = Suspension { reason: "a fault".to_owned(), by: String::new() };
+        self.operate(now, |slot, now| decide::suspend(slot, for_us, why, now));
+    }
+
+    pub(super) fn resume(&mut self, now: Micros) {
+        self.operate(now, |slot, now| decide::resume(slot, now));
+    }
+
+    pub(super) fn set(&mut self, policy: &Arc<Policy>, now: Micros) {
+        self.operate(now, |slot, now| decide::set(slot, policy, false, now));
+    }
+
+    pub(super) fn step_clock(&mut self, by_us: Micros) {
+        self.ahead_us += by_us;
+    }
+
+    fn operate<R>(
+        &mut self,
+        now: Micros,
+        operation: impl FnOnce(&mut Option<Bucket>, Micros) -> R,
+    ) -> R {
+        let now = now + self.ahead_us;
+        if now >= self.gone_at {
+            self.slot = None;
+        }
+        let result = operation(&mut self.slot, now);
+        // As a server does: the expiry counts from the last use, on its own clock.
+        self.gone_at = self.slot.as_ref().map_or(Micros::MIN, |it| now + it.lifetime_us(now));
+        result
+    }
+}
