@@ -8,11 +8,13 @@
 
 pub mod chart;
 pub mod demand;
+mod fleet;
 pub mod provider;
 pub mod report;
 pub mod scenario;
 
 pub use demand::{Demand, DemandError};
+pub use fleet::{SimulationError, simulate};
 pub use provider::{Kind, Provider, ProviderError, ProviderSpec};
 pub use report::{Bin, Recorder, Report, Waits};
 pub use scenario::{Scenario, StoreKind};
