@@ -10,6 +10,7 @@ mod pace;
 mod replay;
 mod resume;
 mod set;
+mod simulate;
 mod status;
 mod suspend;
 
@@ -30,6 +31,7 @@ pub(crate) enum Command {
     Resume(resume::Resume),
     Delete(delete::Delete),
     Replay(replay::Replay),
+    Simulate(simulate::Simulate),
     Demo(demo::Demo),
     #[command(hide = true)]
     DemoWorker(demo::DemoWorker),
@@ -49,6 +51,7 @@ impl Command {
             Self::Resume(resume) => resume.run(context).await,
             Self::Delete(delete) => delete.run(context).await,
             Self::Replay(replay) => replay.run(context).await,
+            Self::Simulate(simulate) => simulate.run(context),
             Self::Demo(demo) => demo.run(context).await,
             Self::DemoWorker(worker) => worker.run(context).await,
             Self::Completions(completions) => completions.run(),

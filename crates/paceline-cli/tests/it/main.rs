@@ -10,3 +10,4 @@ mod operate;
 mod pace;
 mod program;
 mod replay;
+mod simulate;

@@ -1,0 +1,259 @@
+//! `paceline simulate`: what a policy would do, before anybody pays for it.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use comfy_table::{CellAlignment, Table, presets};
+use paceline::{Policy, STORE_DEFAULT};
+use paceline_sim::chart::{self, Letters};
+use paceline_sim::{Demand, ProviderSpec, Report, Scenario, StoreKind};
+
+use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::run::Context;
+use crate::store::span;
+
+/// Show what a policy would do before a provider, in virtual time.
+///
+/// A fleet shares one bucket and calls a provider that counts strictly; the same seed gives the
+/// same run. Nothing is asked of a real store or network: of --store only the kind matters, redis
+/// or host. Ends with 0 whatever the provider answered; the table and the chart tell of 429s.
+///
+///   paceline simulate --quota 'strict 100/m' --provider 'sliding 100/m'
+///   paceline simulate --quota 100/m --provider 'bucket 100/m capacity 10 ban 30s' --seconds 600
+///
+/// A provider is KIND LIMIT/INTERVAL [capacity B] [ban D]. The kinds:
+///   sliding      at most the limit in any span of the interval
+///   fixed        in each interval; when they begin is the provider's secret
+///   first        in an interval that begins with its first call
+///   counter      a sliding window reckoned from two counts, rounded down
+///   counter-up   the same rounded up: a whole call must fit
+///   bucket       a bucket of tokens that refills the limit in each interval
+///   leaky        a meter that each call fills by one and each tick lowers by one
+///   spacing      a smallest gap between calls: the interval divided by the limit
+///   concurrency  at most the limit under way at once; an answer takes the interval
+/// The capacity of bucket and leaky is the limit unless said. A ban is how long everything is
+/// refused once a call was.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Simulate {
+    /// The policy, such as 'strict 100/m' or '50/s burst 10, window 1000/m guard 50ms'
+    #[arg(long, short, value_name = "POLICY")]
+    quota: Policy,
+
+    /// How the provider counts, such as 'sliding 50/s' or 'fixed 100/m ban 30s'
+    #[arg(long, short, value_name = "PROVIDER")]
+    provider: ProviderSpec,
+
+    /// Processes that share the bucket
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    processes: u16,
+
+    /// Callers in each of them, with one call each at a time
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    callers: u16,
+
+    /// How long it runs, in virtual seconds
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    seconds: u32,
+
+    /// A call's way to the provider takes up to this
+    #[arg(long, value_name = "SPAN", default_value = "10ms", value_parser = span)]
+    jitter: Duration,
+
+    /// The way to the store takes this, and the way back
+    #[arg(long, value_name = "SPAN", default_value = "200us", value_parser = span)]
+    delay: Duration,
+
+    /// The provider's answer takes this, at least
+    #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span)]
+    answer: Duration,
+
+    /// When callers call: saturated (always), on-off or 'on-off ON/OFF' (by turns), or N/s (each
+    /// caller at random moments, so many a second)
+    #[arg(long, value_name = "DEMAND", default_value_t = Demand::Saturated)]
+    demand: Demand,
+
+    /// Repeat a run [default: another each time, told in the report]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Draw the chart with these letters [default: unicode on a terminal, else no chart]
+    #[arg(long, value_name = "LETTERS", value_enum, hide_possible_values = true)]
+    chart: Option<Chart>,
+
+    /// Write the chart to this file as an SVG, too
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// What the chart is drawn with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Chart {
+    /// Blocks
+    Unicode,
+    /// Plain ASCII, the table's lines, too
+    Ascii,
+    /// No chart
+    None,
+}
+
+impl Simulate {
+    pub(crate) fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let scenario = Scenario {
+            processes: self.processes.into(),
+            callers: self.callers.into(),
+            demand: self.demand,
+            duration_us: i64::from(self.seconds) * 1_000_000,
+            jitter_us: micros(self.jitter),
+            delay_us: micros(self.delay),
+            answer_us: micros(self.answer),
+            store: store_kind(&context.store.store)?,
+            seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),
+            ..Scenario::new(self.quota, self.provider)
+        };
+        let report = paceline_sim::simulate(&scenario).map_err(|error| {
+            let words = format!("the simulation with --seed {} failed: {error}", scenario.seed);
+            Failure::new(Exit::FAILED, words)
+        })?;
+        if context.json {
+            output::json(&report)?;
+        } else {
+            let chart = self.chart.unwrap_or(if std::io::stdout().is_terminal() {
+                Chart::Unicode
+            } else {
+                Chart::None
+            });
+            output::line(&text(&scenario, &report, chart))?;
+            match chart {
+                Chart::Unicode => output::line(&chart::terminal(&report, Letters::Unicode))?,
+                Chart::Ascii => output::line(&chart::terminal(&report, Letters::Ascii))?,
+                Chart::None => {}
+            }
+        }
+        if let Some(file) = &self.svg {
+            write(file, &chart::svg(&report))?;
+        }
+        Ok(Exit::DONE)
+    }
+}
+
+/// The kind of a store by its URL's scheme, or by the scheme alone: nothing is opened.
+fn store_kind(store: &str) -> Result<StoreKind, Failure> {
+    // An empty variable is one that is not set.
+    let store = if store.is_empty() { STORE_DEFAULT } else { store };
+    match store.split(':').next().unwrap_or_default() {
+        "redis" | "rediss" | "redis+sentinel" | "redis-cluster" => Ok(StoreKind::Redis),
+        "host" => Ok(StoreKind::Host),
+        "memory" => Err(Failure::new(
+            Exit::USAGE,
+            "processes share nothing through memory:; simulate with --store redis or --store host",
+        )),
+        // Only the scheme: what follows may hold a password.
+        scheme => Err(Failure::new(
+            Exit::USAGE,
+            format!("store {scheme:?} cannot be simulated: use --store redis or --store host"),
+        )),
+    }
+}
+
+fn write(file: &Path, svg: &str) -> Result<(), Failure> {
+    std::fs::write(file, svg).map_err(|error| {
+        Failure::new(Exit::IO, format!("cannot write --svg {}: {error}", file.display()))
+    })
+}
+
+fn text(scenario: &Scenario, report: &Report, chart: Chart) -> String {
+    let Scenario { processes, callers, demand, .. } = scenario;
+    let span_us = |us: i64| output::span(Duration::from_micros(us.unsigned_abs()));
+    let store = match scenario.store {
+        StoreKind::Redis => "redis",
+        StoreKind::Host => "host",
+    };
+    let mut table = Table::new();
+    *table.style_mut() = match chart {
+        Chart::Ascii => presets::ASCII_FULL_CONDENSED,
+        Chart::Unicode | Chart::None => presets::UTF8_FULL_CONDENSED,
+    };
+    table.set_header([
+        "calls",
+        "429s",
+        "quota used",
+        "wait p50",
+        "p90",
+        "p99",
+        "longest",
+        "store ops/call",
+        "calls/process",
+        "fairness",
+    ]);
+    table.add_row([
+        report.calls.to_string(),
+        report.refused.to_string(),
+        format!("{:.1} %", report.share * 100.0),
+        span_us(report.waits.p50_us),
+        span_us(report.waits.p90_us),
+        span_us(report.waits.p99_us),
+        span_us(report.waits.max_us),
+        format!("{:.2}", report.operations_per_call),
+        format!("{} to {}", report.fewest, report.most),
+        format!("{:.3}", report.fairness),
+    ]);
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!(
+        "provider   {}\n\
+         policy     {}\n\
+         fleet      {processes} processes of {callers} callers, {demand}, {} of virtual time\n\
+         network    up to {} to the provider, {} to {store}\n\
+         seed       {}\n\
+         {}\n\
+         {}",
+        report.provider,
+        report.policy,
+        span_us(report.simulated_us),
+        span_us(scenario.jitter_us),
+        span_us(scenario.delay_us),
+        report.seed,
+        table.trim_fmt(),
+        verdict(report),
+    )
+}
+
+/// What matters most, in a line of its own.
+fn verdict(report: &Report) -> String {
+    match (report.refused, report.calls) {
+        (_, 0) => "No call went out.".to_owned(),
+        (0, calls) => format!("None of {calls} calls refused."),
+        (refused, calls) => format!("{refused} of {calls} refused with 429"),
+    }
+}
+
+fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stores_kind_is_told_by_its_scheme_and_memory_has_none() {
+        for (store, kind) in [
+            ("redis", StoreKind::Redis),
+            ("redis://localhost/3", StoreKind::Redis),
+            ("rediss://user:hush@host", StoreKind::Redis),
+            ("host", StoreKind::Host),
+            ("host:/var/lib/x", StoreKind::Host),
+            ("", StoreKind::Host),
+        ] {
+            assert_eq!(store_kind(store).unwrap(), kind, "{store}");
+        }
+        assert!(store_kind("memory:").unwrap_err().words.contains("memory:"));
+        let refused = store_kind("postgres://user:hush@host").unwrap_err().words;
+        assert!(refused.contains("\"postgres\"") && !refused.contains("hush"), "{refused}");
+    }
+}
