@@ -638,6 +638,11 @@ if writes then
   end
 end
 
+-- Who waits is told that something has changed. Where this is not allowed they look, only later.
+if op == 'suspend' or (op == 'resume' or op == 'set') and reply[1] == 1 then
+  redis.pcall('PUBLISH', key, op)
+end
+
 -- Kept until it is full again, with all bookings and any suspension over, and at least keep_us.
 -- A millisecond more, since Redis expires by a coarser clock.
 if exists then

@@ -5,11 +5,13 @@
 //! - [`policy`]: quotas and policies with their text form, valid from construction.
 //! - [`state`]: what is remembered for one bucket, as plain integers.
 //! - [`decide`]: the decision and its sister operations; `decide.lua` is its twin inside Redis.
+//! - [`driver`]: how the waiters of one bucket in one process are served.
 //! - [`duration`]: spans of time as people write them (`250ms`, `30s`, `1d`).
 //! - [`view`]: what a person wants to see of a bucket.
 //! - [`script`]: the Lua twin's text, its arguments and how its replies and hash are read.
 
 pub mod decide;
+pub mod driver;
 pub mod duration;
 pub mod policy;
 pub mod script;

@@ -306,6 +306,17 @@ impl Policy {
         Self::build(self.quotas.iter().map(share).collect(), self.idle_us)
     }
 
+    /// For estimates: what each quota holds, and the tokens it brings in a microsecond.
+    #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+    pub(crate) fn rates(&self) -> impl Iterator<Item = (f64, f64)> {
+        self.gates.iter().map(|gate| match *gate {
+            Gate::Bucket { rate, unit, capacity, .. } => {
+                ((capacity / unit) as f64, rate as f64 / unit as f64)
+            }
+            Gate::Window { limit, span_us, .. } => (limit as f64, limit as f64 / span_us as f64),
+        })
+    }
+
     pub(crate) fn gates(&self) -> &[Gate] {
         &self.gates
     }

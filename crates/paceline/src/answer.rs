@@ -58,6 +58,12 @@ pub enum RefusedBy {
         /// Its text form.
         text: String,
     },
+    /// As many calls wait in this process as may; see
+    /// [`max_waiters`](crate::LimiterBuilder::max_waiters).
+    Crowd {
+        /// How many that is.
+        waiters_max: usize,
+    },
 }
 
 impl Refusal {
@@ -93,6 +99,9 @@ impl fmt::Display for Refusal {
         match &self.cause {
             RefusedBy::Suspension => f.write_str("suspended")?,
             RefusedBy::Quota { number, text } => write!(f, "quota {number} ({text}) has no room")?,
+            RefusedBy::Crowd { waiters_max } => {
+                write!(f, "{waiters_max} calls wait already, as many as may")?;
+            }
         }
         write!(f, "; retry after {:?}", self.retry_after)?;
         if self.local {

@@ -3,18 +3,19 @@
 
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use paceline_core::{Ask, Cause, Decision, Micros, Policy, SPAN_MAX_US};
+use paceline_core::{Ask, Decision, Micros, Policy, SPAN_MAX_US};
 
-use crate::answer::{Answer, Refusal, RefusedBy};
+use crate::answer::{Answer, Refusal};
 use crate::away::WhenAway;
 use crate::clock::micros;
 use crate::error::Error;
 use crate::into_policy::IntoPolicy;
-use crate::limiter::{Limiter, Line};
+use crate::limiter::Limiter;
+use crate::line::Line;
 use crate::permit::{GrantedBy, Held, Permit};
 use crate::status::Status;
 use crate::store::Taken;
@@ -46,8 +47,8 @@ pub struct Call<'a> {
 
 /// What asking the store once gave.
 pub(crate) enum Asked {
-    /// A place, due in so many microseconds.
-    Placed(Held, Micros),
+    /// A place that is due now.
+    Placed(Held),
     /// A permit that no store holds a place for.
     Free(Permit),
     /// A refusal, and when to come back in microseconds.
@@ -191,7 +192,7 @@ impl Call<'_> {
     pub async fn acquire(&self) -> Result<Permit, Error> {
         match self.wait(None).await? {
             Answer::Granted(permit) => Ok(permit),
-            // Without a deadline nothing refuses but a store that hands out what cannot be waited for.
+            // Without a deadline nothing refuses.
             Answer::Refused(refusal) => Err(Error::never(refusal.to_string())),
         }
     }
@@ -211,8 +212,8 @@ impl Call<'_> {
     /// # Errors
     /// As there, and when the cost is 0.
     pub async fn try_acquire(&self) -> Result<Answer, Error> {
-        match self.ask(0).await? {
-            Asked::Placed(held, _) => Ok(Answer::Granted(self.granted(held, 0))),
+        match self.ask().await? {
+            Asked::Placed(held) => Ok(Answer::Granted(self.granted(held, 0))),
             Asked::Free(permit) => Ok(Answer::Granted(permit)),
             Asked::Refused(refusal, _) => Ok(Answer::Refused(self.refused(refusal))),
         }
@@ -227,43 +228,45 @@ impl Call<'_> {
         Ok(call().await)
     }
 
-    /// Asks the store once.
-    pub(crate) async fn ask(&self, wait_max_us: Micros) -> Result<Asked, Error> {
-        let Bucket { line, policy } = self.bucket;
-        let shared = &line.shared;
+    /// A call costs something.
+    pub(crate) fn check_cost(&self) -> Result<(), Error> {
         if self.cost == 0 {
             return Err(Error::input(format!(
                 "bucket {:?}: a call costs at least 1, not 0",
-                line.name
+                self.bucket.line.name
             )));
         }
-        let ask = Ask { cost: i64::from(self.cost), wait_max_us };
-        match self.take(ask).await {
+        Ok(())
+    }
+
+    /// Asks the store for what need not be waited for.
+    async fn ask(&self) -> Result<Asked, Error> {
+        self.check_cost()?;
+        let Bucket { line, policy } = self.bucket;
+        match self.take(Ask { cost: i64::from(self.cost), wait_max_us: 0 }).await {
             Ok(Taken { decision, policy: stored }) => {
-                let policy = stored.as_ref().unwrap_or(policy);
-                let asked = self.asked(decision, policy, false);
-                if stored.is_some() || line.share_used.load(Ordering::Relaxed) {
-                    line.share_used.store(stored.is_some(), Ordering::Relaxed);
-                    line.share().store_answered(stored);
-                }
+                let asked = self.asked(decision, stored.as_ref().unwrap_or(policy), false);
+                line.store_answered(stored);
                 asked
             }
-            Err(error) if error.is_unavailable() => {
-                shared.counts.store_errors.add();
-                self.ask_without_store(ask, error)
+            Err(error) => {
+                line.shared.counts.store_errors.add();
+                self.without_store(error.of_bucket(&line.name))
             }
-            Err(error) => shared.told(&line.name, Err(error)),
         }
     }
 
-    /// What `WhenAway` says.
-    fn ask_without_store(&self, ask: Ask, error: Error) -> Result<Asked, Error> {
+    /// What `WhenAway` says of a failure that was counted.
+    pub(crate) fn without_store(&self, error: Error) -> Result<Asked, Error> {
         let Bucket { line, policy } = self.bucket;
         let shared = &line.shared;
+        if !error.is_unavailable() {
+            return Err(error);
+        }
         match shared.when_away {
             WhenAway::Refuse => {
                 shared.counts.refused_away.add();
-                Err(error.of_bucket(&line.name))
+                Err(error)
             }
             WhenAway::Allow => {
                 shared.counts.allowed_away.add();
@@ -272,7 +275,7 @@ impl Call<'_> {
             WhenAway::Local { processes } => {
                 line.share_used.store(true, Ordering::Relaxed);
                 // Waiting for a place of its own share is the caller's loop's business.
-                let ask = Ask { wait_max_us: 0, ..ask };
+                let ask = Ask { cost: i64::from(self.cost), wait_max_us: 0 };
                 let (decision, share) =
                     line.share().take(policy, processes, ask, shared.clock.now())?;
                 let asked = self.asked(decision, &share, true)?;
@@ -292,37 +295,35 @@ impl Call<'_> {
                 Ok(Asked::Free(Permit::without_store(GrantedBy::Local)))
             }
             Decision::Granted { wait_us, booking } => {
-                Ok(Asked::Placed(Held::new(line, booking), wait_us))
+                let due_at = line.shared.clock.steady() + wait_us;
+                Ok(Asked::Placed(Held::new(line, booking, due_at)))
             }
             Decision::Denied { retry_after_us, cause } => {
-                let cause = match cause {
-                    Cause::Suspended => RefusedBy::Suspension,
-                    Cause::Quota(number) => {
-                        RefusedBy::Quota { number, text: quota_text(policy, number) }
-                    }
-                };
-                let bucket = line.name.clone();
-                let refusal = Refusal { bucket, retry_after: micros(retry_after_us), cause, local };
+                let refusal = self.refusal(retry_after_us, cause, policy, local);
                 Ok(Asked::Refused(refusal, retry_after_us))
             }
-            Decision::Never { cost_max, quota } => Err(Error::never(format!(
-                "bucket {:?}: a cost of {} can never pass quota {quota} ({}), which lets {cost_max} \
-                 through at most; {}",
-                line.name,
-                self.cost,
-                quota_text(policy, quota),
-                if cost_max == 0 {
-                    "a limit of 0 lets nothing pass"
-                } else {
-                    "split the call or raise the burst"
-                },
-            ))),
+            Decision::Never { cost_max, quota } => Err(self.never(cost_max, quota, policy)),
         }
+    }
+
+    pub(crate) fn never(&self, cost_max: i64, quota: usize, policy: &Policy) -> Error {
+        Error::never(format!(
+            "bucket {:?}: a cost of {} can never pass quota {quota} ({}), which lets {cost_max} \
+             through at most; {}",
+            self.bucket.line.name,
+            self.cost,
+            quota_text(policy, quota),
+            if cost_max == 0 {
+                "a limit of 0 lets nothing pass"
+            } else {
+                "split the call or raise the burst"
+            },
+        ))
     }
 
     /// Takes from the store. Dropped while the answer is on its way, what was granted is given
     /// back when it comes.
-    async fn take(&self, ask: Ask) -> Result<Taken, Error> {
+    pub(crate) async fn take(&self, ask: Ask) -> Result<Taken, Error> {
         let Bucket { line, policy } = self.bucket;
         let shared = &line.shared;
         if !shared.store.answers_later() {
@@ -361,14 +362,8 @@ impl Call<'_> {
     }
 }
 
-fn quota_text(policy: &Policy, number: usize) -> String {
+pub(crate) fn quota_text(policy: &Policy, number: usize) -> String {
     policy.quotas().get(number - 1).map(ToString::to_string).unwrap_or_default()
-}
-
-impl Line {
-    fn share(&self) -> std::sync::MutexGuard<'_, crate::away::LocalShare> {
-        self.share.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 type Taking = Pin<Box<dyn Future<Output = Result<Taken, Error>> + Send>>;
@@ -390,7 +385,7 @@ impl Drop for InFlight {
                 // Dropped, the place goes back.
                 if let Ok(Taken { decision: Decision::Granted { booking, .. }, .. }) = taking.await
                 {
-                    drop(Held::new(&line, booking));
+                    Held::new(&line, booking, Micros::MIN / 2).give_back();
                 }
                 drop(returning);
             });

@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Input,
     /// The call asks for more than its policy can ever give.
     Never,
+    /// As many calls wait as may.
+    Crowded,
 }
 
 impl Error {
@@ -49,6 +51,10 @@ impl Error {
 
     pub(crate) fn never(message: impl Into<String>) -> Self {
         Self::new(Kind::Never, message)
+    }
+
+    pub(crate) fn crowded(message: impl Into<String>) -> Self {
+        Self::new(Kind::Crowded, message)
     }
 
     /// The same failure, told with the bucket it happened to.
@@ -86,6 +92,13 @@ impl Error {
     #[must_use]
     pub fn is_never(&self) -> bool {
         self.kind == Kind::Never
+    }
+
+    /// Whether as many calls wait in this process as may; see
+    /// [`max_waiters`](crate::LimiterBuilder::max_waiters).
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.kind == Kind::Crowded
     }
 }
 

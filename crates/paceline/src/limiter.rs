@@ -2,7 +2,7 @@
 //! [`bucket`](crate::bucket); how they wait in [`wait`](crate::wait).
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use paceline_core::{Micros, Policy, SPAN_MAX_US, Suspension};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::away::{LocalShare, WhenAway};
+use crate::away::WhenAway;
 use crate::bucket::Bucket;
 use crate::clock::{Clock, ManualClock, micros};
 use crate::error::Error;
 use crate::into_policy::IntoPolicy;
+use crate::line::Line;
 use crate::name;
-use crate::places::Places;
-use crate::stats::{Count, Counts, Stats};
+use crate::stats::{Counts, Stats};
 use crate::status::Status;
 use crate::store::Store;
 use crate::store::url::StoreUrl;
@@ -28,6 +28,8 @@ pub const STORE_VARIABLE: &str = "PACELINE_STORE";
 pub const WHEN_AWAY_VARIABLE: &str = "PACELINE_WHEN_AWAY";
 /// The store where none is named: this machine's.
 pub const STORE_DEFAULT: &str = "host:";
+/// Most calls that wait at a time in one process where nothing is said.
+const MAX_WAITERS_DEFAULT: usize = 100_000;
 
 /// A store, shared by all clones: open it once, clone it freely.
 ///
@@ -63,24 +65,17 @@ pub(crate) struct Shared {
     pub(crate) runtime: Handle,
     /// How many are on their way back.
     pub(crate) returning: watch::Sender<usize>,
-    lines: Mutex<HashMap<String, Weak<Line>>>,
+    /// Most calls that may wait at a time, and how many do.
+    pub(crate) waiters_max: usize,
+    waiters: AtomicUsize,
+    /// Whether somebody listens for changes, and whether the store tells of them.
+    pub(crate) listening: AtomicBool,
+    pub(crate) told: AtomicBool,
+    pub(crate) lines: Mutex<HashMap<String, Weak<Line>>>,
 }
 
-/// What all handles of one bucket in this process share: who asks, who sleeps, what is known.
-#[derive(Debug)]
-pub(crate) struct Line {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) name: String,
-    /// Held by the one waiter that asks the store; first come, first served.
-    pub(crate) turn: tokio::sync::Mutex<()>,
-    pub(crate) places: Places,
-    /// This process's share while the store is away.
-    pub(crate) share: Mutex<LocalShare>,
-    /// Whether `share` holds anything; spares the usual call its lock.
-    pub(crate) share_used: AtomicBool,
-    pub(crate) spent: Count,
-    pub(crate) unspent: Count,
-}
+/// One call that may have to wait, counted until this is dropped.
+pub(crate) struct Waits<'a>(&'a AtomicUsize);
 
 /// How a limiter is opened when the defaults do not fit.
 #[derive(Debug, Clone)]
@@ -90,6 +85,7 @@ pub struct LimiterBuilder {
     when_away: WhenAway,
     timeout: Duration,
     lookahead: Duration,
+    max_waiters: usize,
     clock: Clock,
 }
 
@@ -129,6 +125,7 @@ impl Limiter {
             when_away: WhenAway::default(),
             timeout: Duration::from_millis(250),
             lookahead: Duration::from_secs(1),
+            max_waiters: MAX_WAITERS_DEFAULT,
             clock: Clock::System,
         }
     }
@@ -141,7 +138,8 @@ impl Limiter {
     pub fn bucket(&self, name: &str, policy: impl IntoPolicy) -> Result<Bucket, Error> {
         name::check(name)?;
         let policy = policy.into_policy()?;
-        Ok(Bucket::new(self.shared.line(name), Arc::new(policy)))
+        let policy = Arc::new(policy);
+        Ok(Bucket::new(self.shared.line(name, &policy), policy))
     }
 
     /// What there is to see of a bucket; `None` where there is none (idle buckets evaporate).
@@ -268,6 +266,7 @@ impl Limiter {
             allowed_away: counts.allowed_away.get(),
             granted_local: counts.granted_local.get(),
             refused_local: counts.refused_local.get(),
+            refused_crowded: counts.crowded.get(),
         }
     }
 
@@ -320,6 +319,15 @@ impl LimiterBuilder {
         self
     }
 
+    /// Most calls of this process that may wait at a time, for all buckets together; 100 000 unless
+    /// said. One more is answered at once: `acquire_within` with a refusal whose cause is
+    /// [`RefusedBy::Crowd`](crate::RefusedBy::Crowd), `acquire` with an error that
+    /// [`is_crowded`](Error::is_crowded).
+    pub fn max_waiters(mut self, max_waiters: usize) -> Self {
+        self.max_waiters = max_waiters;
+        self
+    }
+
     /// Takes the time from a clock moved by hand, in every decision and every sleep: for tests and
     /// for replaying traces.
     pub fn manual_clock(mut self, clock: ManualClock) -> Self {
@@ -346,6 +354,10 @@ impl LimiterBuilder {
                 counts: Counts::default(),
                 runtime: Handle::current(),
                 returning: watch::Sender::new(0),
+                waiters_max: self.max_waiters,
+                waiters: AtomicUsize::new(0),
+                listening: AtomicBool::new(false),
+                told: AtomicBool::new(false),
                 lines: Mutex::default(),
             }),
         })
@@ -354,7 +366,7 @@ impl LimiterBuilder {
 
 impl Shared {
     /// The line of a bucket; all handles of one name share it.
-    fn line(self: &Arc<Self>, name: &str) -> Arc<Line> {
+    fn line(self: &Arc<Self>, name: &str, policy: &Arc<Policy>) -> Arc<Line> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(line) = lines.get(name).and_then(Weak::upgrade) {
             return line;
@@ -363,16 +375,7 @@ impl Shared {
         if lines.len() == lines.capacity() {
             lines.retain(|_, line| line.strong_count() > 0);
         }
-        let line = Arc::new(Line {
-            shared: Arc::clone(self),
-            name: name.to_owned(),
-            turn: tokio::sync::Mutex::default(),
-            places: Places::default(),
-            share: Mutex::default(),
-            share_used: AtomicBool::new(false),
-            spent: Count::default(),
-            unspent: Count::default(),
-        });
+        let line = Arc::new(Line::new(self, name, policy));
         lines.insert(name.to_owned(), Arc::downgrade(&line));
         line
     }
@@ -385,10 +388,32 @@ impl Shared {
 
     /// Counts a failure and tells it with the bucket it happened to.
     pub(crate) fn told<T>(&self, name: &str, result: Result<T, Error>) -> Result<T, Error> {
-        result.map_err(|error| {
-            self.counts.store_errors.add();
-            error.of_bucket(name)
-        })
+        result.map_err(|error| self.failed(name, error))
+    }
+
+    /// As [`told`](Self::told), of a failure.
+    pub(crate) fn failed(&self, name: &str, error: Error) -> Error {
+        self.counts.store_errors.add();
+        error.of_bucket(name)
+    }
+
+    /// Whether the store tells of changes made elsewhere.
+    pub(crate) fn is_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
+    }
+}
+
+impl<'a> Waits<'a> {
+    /// `None` where as many wait as may.
+    pub(crate) fn one_more(shared: &'a Shared) -> Option<Self> {
+        let counted = Self(&shared.waiters);
+        (shared.waiters.fetch_add(1, Ordering::Relaxed) < shared.waiters_max).then_some(counted)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

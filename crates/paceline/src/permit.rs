@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use paceline_core::Booking;
+use paceline_core::{Booking, Micros};
 
-use crate::limiter::Line;
+use crate::line::Line;
 
 /// Permits of a bucket that may be dropped unspent while none was ever spent. A program that drops
 /// more seems to have forgotten [`Permit::spend`], and would call without any limit: from then on
@@ -56,6 +56,8 @@ pub enum GrantedBy {
 pub(crate) struct Held {
     line: Arc<Line>,
     booking: Booking,
+    /// When it was due, on this process's steady clock.
+    due_at: Micros,
     /// Whether it still has to be given back.
     owed: bool,
 }
@@ -117,50 +119,60 @@ impl Drop for Permit {
 }
 
 impl Held {
-    pub(crate) fn new(line: &Arc<Line>, booking: Booking) -> Self {
-        Self { line: Arc::clone(line), booking, owed: true }
+    pub(crate) fn new(line: &Arc<Line>, booking: Booking, due_at: Micros) -> Self {
+        Self { line: Arc::clone(line), booking, due_at, owed: true }
     }
 
     /// Lets go of it without giving it back: it is spent, void, or somebody else's by now.
-    pub(crate) fn release(mut self) -> Booking {
+    pub(crate) fn release(mut self) {
         self.owed = false;
-        self.booking
     }
 
-    pub(crate) fn booking(&self) -> Booking {
-        self.booking
+    pub(crate) fn due_at(&self) -> Micros {
+        self.due_at
+    }
+
+    /// Gives the place back to the bucket: at once where the store answers without waiting, else in
+    /// the background of the runtime the limiter was opened in. If that is gone it stays spent.
+    pub(crate) fn give_back(mut self) {
+        self.owed = false;
+        give_back(&self.line, self.booking);
     }
 }
 
 impl Drop for Held {
-    /// Gives the place back: at once where the store answers without waiting, else in the
-    /// background of the runtime the limiter was opened in. If that is gone the place stays spent.
+    /// Leaves the place to somebody here who waits, or gives it back.
     fn drop(&mut self) {
-        if !self.owed {
-            return;
+        if self.owed
+            && let Some(booking) = self.line.reuse(self.booking, self.due_at)
+        {
+            give_back(&self.line, booking);
         }
-        let (line, booking) = (Arc::clone(&self.line), self.booking);
-        let runtime = line.shared.runtime.clone();
-        let mut giving: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
-            let shared = &line.shared;
-            match shared.store.give_back(&line.name, booking).await {
-                Ok(_) => shared.counts.given_back.add(),
-                Err(error) => {
-                    shared.counts.store_errors.add();
-                    tracing::debug!(bucket = line.name, %error, "a place could not be given back");
-                }
+    }
+}
+
+fn give_back(line: &Arc<Line>, booking: Booking) {
+    let line = Arc::clone(line);
+    let shared = Arc::clone(&line.shared);
+    let runtime = shared.runtime.clone();
+    let mut giving: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+        let shared = &line.shared;
+        match shared.store.give_back(&line.name, booking).await {
+            Ok(_) => shared.counts.given_back.add(),
+            Err(error) => {
+                shared.counts.store_errors.add();
+                tracing::debug!(bucket = line.name, %error, "a place could not be given back");
             }
-        });
-        let mut context = Context::from_waker(Waker::noop());
-        // A store that waits needs the runtime's timer, so it is not asked here: the runtime may be
-        // on its way out, and then drops what it is given.
-        let later = self.line.shared.store.answers_later();
-        if later || giving.as_mut().poll(&mut context).is_pending() {
-            let returning = self.line.shared.returning();
-            runtime.spawn(async move {
-                giving.await;
-                drop(returning);
-            });
         }
+    });
+    let mut context = Context::from_waker(Waker::noop());
+    // A store that waits needs the runtime's timer, so it is not asked here: the runtime may be on
+    // its way out, and then drops what it is given.
+    if shared.store.answers_later() || giving.as_mut().poll(&mut context).is_pending() {
+        let returning = shared.returning();
+        runtime.spawn(async move {
+            giving.await;
+            drop(returning);
+        });
     }
 }

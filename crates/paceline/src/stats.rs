@@ -24,6 +24,8 @@ pub struct Stats {
     pub granted_local: u64,
     /// Refusals by this process's own share.
     pub refused_local: u64,
+    /// Calls refused because as many waited as may.
+    pub refused_crowded: u64,
 }
 
 /// One running count.
@@ -51,4 +53,5 @@ pub(crate) struct Counts {
     pub(crate) allowed_away: Count,
     pub(crate) granted_local: Count,
     pub(crate) refused_local: Count,
+    pub(crate) crowded: Count,
 }

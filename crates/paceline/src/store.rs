@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use paceline_core::{Ask, Booking, Decision, Look, Micros, Policy, Standing, Suspension};
+use paceline_core::{Ask, Batch, Booking, Decision, Group, Look, Micros, Policy, Suspension};
 
 use self::url::StoreUrl;
 use crate::clock::Clock;
@@ -24,6 +24,13 @@ use crate::error::Error;
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) decision: Decision,
+    pub(crate) policy: Option<Arc<Policy>>,
+}
+
+/// The answer to many calls at once, and the bucket's policy where it is not the caller's own.
+#[derive(Debug)]
+pub(crate) struct Batched {
+    pub(crate) batch: Batch,
     pub(crate) policy: Option<Arc<Policy>>,
 }
 
@@ -72,6 +79,27 @@ impl Store {
         matches!(self.place, Place::Redis(_))
     }
 
+    /// Whether it pays for callers to wait for each other and ask together, although an answer
+    /// comes at once: where one costs more than standing in line does.
+    pub(crate) fn likes_crowds(&self) -> bool {
+        matches!(self.place, Place::Host(_))
+    }
+
+    /// Whether it tells of changes that other processes make.
+    pub(crate) fn tells(&self) -> bool {
+        matches!(self.place, Place::Redis(_))
+    }
+
+    /// Subscribes to words of changes, where [`tells`](Self::tells).
+    pub(crate) async fn words(&self) -> Result<redis::Words, Error> {
+        match &self.place {
+            Place::Redis(redis) => redis.words().await,
+            Place::Memory(_) | Place::Host(_) => {
+                Err(Error::input("this store tells of no changes".to_owned()))
+            }
+        }
+    }
+
     fn place(&self) -> &Place {
         self.operations.fetch_add(1, Ordering::Relaxed);
         &self.place
@@ -91,12 +119,18 @@ impl Store {
         }
     }
 
-    /// Whether a booking still stands.
-    pub(crate) async fn check(&self, name: &str, booking: Booking) -> Result<Standing, Error> {
+    /// Answers many calls in one operation; without any it only looks at the bucket's clock. Not
+    /// cancel safe, as [`take`](Self::take).
+    pub(crate) async fn batch(
+        &self,
+        name: &str,
+        policy: &Arc<Policy>,
+        groups: &[Group],
+    ) -> Result<Batched, Error> {
         match self.place() {
-            Place::Memory(memory) => local::check(memory, name, booking).await,
-            Place::Host(host) => local::check(host, name, booking).await,
-            Place::Redis(redis) => redis.check(name, booking).await,
+            Place::Memory(memory) => local::batch(memory, name, policy, groups).await,
+            Place::Host(host) => local::batch(host, name, policy, groups).await,
+            Place::Redis(redis) => redis.batch(name, policy, groups).await,
         }
     }
 

@@ -1,195 +1,264 @@
-//! How a call waits. The waiters of one bucket in one process stand in one line: the first asks
-//! the store, the others stand behind it, so that the work on the store does not grow with them.
-//! Who gets a place a little ahead sleeps for it and lets the next one ask; before it goes it looks
-//! whether its place still stands, so that a suspension or a new policy reaches sleepers too.
+//! How a call waits. Who comes to a bucket where nobody waits asks the store on its own: one round
+//! trip and no task between. All others stand in the [`line`](crate::line) of their bucket, whose
+//! driver asks for many at once and lets each go at its moment.
 
 use std::sync::Arc;
 
-use paceline_core::{Micros, Standing};
+use paceline_core::driver::{Alone, LATE_MAX_US};
+use paceline_core::{Ask, Batch, Booking, Cause, Decision, Micros, Policy, Run, Sight};
 use tracing::Instrument;
 
 use crate::answer::{Answer, Refusal, RefusedBy};
 use crate::away::WhenAway;
-use crate::bucket::{Asked, Bucket, Call};
+use crate::bucket::{Asked, Call};
 use crate::clock::micros;
 use crate::error::Error;
+use crate::limiter::Waits;
+use crate::line::{Line, Outcome, Standing};
 use crate::permit::Held;
-use crate::places::{Place, Sleeper};
+use crate::store::Taken;
 
-/// A waiter that has been refused, or whose place moved behind a suspension, asks again after this
-/// long at the latest: a policy may have been raised or a suspension lifted meanwhile.
+/// While this process keeps its own share, a waiter sees after this long at the latest whether the
+/// store is back.
 const LOOK_AGAIN_US: Micros = 250_000;
-/// Most jitter added to the time a refused process comes back at.
-const JITTER_MAX_US: i64 = 20_000;
+/// Most jitter added to the time it comes back at.
+const JITTER_MAX_US: Micros = 20_000;
 
-/// A sleeper that wakes later than this after its moment was stopped, or its runtime blocked. With
-/// others like it, it would go out in a bunch that no policy promises: it asks anew, and the place
-/// it missed counts as spent.
-const LATE_MAX_US: Micros = 100_000;
-
-/// What became of a place that was slept for.
-enum Slept {
-    Due(Held),
-    Void,
-    TooLate(Refusal),
+/// What asking alone led to.
+enum Went {
+    Answered(Asked),
+    Stands(Standing),
 }
 
 impl Call<'_> {
     /// Waits for a permit, up to a deadline in microseconds from now where there is one.
     pub(crate) async fn wait(&self, deadline: Option<Micros>) -> Result<Answer, Error> {
+        self.check_cost()?;
         let span = tracing::debug_span!("acquire", bucket = self.bucket.name(), cost = self.cost());
-        self.wait_in_line(deadline).instrument(span).await
+        self.wait_until_it_goes(deadline).instrument(span).await
     }
 
-    async fn wait_in_line(&self, deadline: Option<Micros>) -> Result<Answer, Error> {
-        let clock = &self.bucket.line.shared.clock;
+    async fn wait_until_it_goes(&self, deadline: Option<Micros>) -> Result<Answer, Error> {
+        let line = &self.bucket.line;
+        let clock = &line.shared.clock;
         let start = clock.steady();
-        let left = || deadline.map(|deadline| deadline - (clock.steady() - start));
-        loop {
-            let (held, wait_us) = match self.place(left).await? {
-                Asked::Placed(held, wait_us) => (held, wait_us),
-                Asked::Free(permit) => {
-                    return Ok(Answer::Granted(permit.after(micros(clock.steady() - start))));
-                }
-                Asked::Refused(refusal, _) => return Ok(Answer::Refused(self.refused(refusal))),
-            };
-            if wait_us == 0 {
+        let deadline_at = deadline.map(|deadline| start.saturating_add(deadline));
+        let Some(_counted) = Waits::one_more(&line.shared) else {
+            return self.one_too_many(deadline_at.is_some());
+        };
+        let mut standing = match self.go_alone(deadline_at).await? {
+            Some(Went::Answered(Asked::Placed(held))) => {
                 return Ok(Answer::Granted(self.granted(held, clock.steady() - start)));
             }
-            match self.sleep(held, wait_us, left).await? {
-                Slept::Due(held) => {
-                    return Ok(Answer::Granted(self.granted(held, clock.steady() - start)));
-                }
-                Slept::Void => {}
-                Slept::TooLate(refusal) => return Ok(Answer::Refused(self.refused(refusal))),
+            Some(Went::Answered(Asked::Free(permit))) => return Ok(Answer::Granted(permit)),
+            Some(Went::Answered(Asked::Refused(refusal, _))) if !refusal.is_local() => {
+                return Ok(Answer::Refused(self.refused(refusal)));
             }
-        }
-    }
-
-    /// Stands in line and asks until there is a place, or none before the deadline.
-    async fn place(&self, left: impl Fn() -> Option<Micros>) -> Result<Asked, Error> {
-        let shared = &self.bucket.line.shared;
-        let turn = self.bucket.line.turn.lock();
-        let _turn = match left() {
-            None => turn.await,
-            Some(left) => tokio::select! {
-                biased;
-                turn = turn => turn,
-                // Those before it wait longer than it may: the bucket says how long.
-                () = shared.clock.sleep(left.max(0)) => return self.ask(0).await,
-            },
+            Some(Went::Answered(Asked::Refused(refusal, retry_us))) => {
+                match self.rest(refusal, retry_us, deadline_at).await {
+                    Some(refusal) => return Ok(Answer::Refused(self.refused(refusal))),
+                    None => self.join(deadline_at),
+                }
+            }
+            Some(Went::Stands(standing)) => standing,
+            None => self.join(deadline_at),
         };
         loop {
-            let left = left();
-            let wait_max_us = shared.lookahead.min(left.unwrap_or(Micros::MAX)).max(0);
-            let asked = self.ask(wait_max_us).await?;
-            let Asked::Refused(refusal, retry_us) = asked else { return Ok(asked) };
-            if left.is_some_and(|left| retry_us > left) {
-                return Ok(Asked::Refused(refusal, retry_us));
-            }
-            // A share kept locally books nothing ahead; else there is room for new bookings as
-            // soon as half of those made have gone.
-            let ahead = if refusal.is_local() { 0 } else { shared.lookahead / 2 };
-            let pause = (retry_us - ahead).clamp(1, LOOK_AGAIN_US);
-            let jitter = fastrand::i64(0..=JITTER_MAX_US.min(pause / 4 + 1));
-            tracing::trace!(bucket = self.bucket.name(), retry_us, "comes back");
-            shared.clock.sleep(pause + jitter).await;
-        }
-    }
-
-    /// Sleeps for a place and looks again before it goes.
-    async fn sleep(
-        &self,
-        held: Held,
-        wait_us: Micros,
-        left: impl Fn() -> Option<Micros>,
-    ) -> Result<Slept, Error> {
-        let line = &self.bucket.line;
-        let shared = &line.shared;
-        let mut wake_at = shared.clock.steady() + wait_us;
-        let mut held = held;
-        loop {
-            let lying = Lying::down(self.bucket, held, wake_at);
-            lying.until_due().await;
-            let late_us = shared.clock.steady() - lying.sleeper.place().wake_at;
-            held = lying.rise();
-            if late_us > LATE_MAX_US {
-                tracing::debug!(bucket = line.name, late_us, "woke too late for its place");
-                held.release();
-                return Ok(Slept::Void);
-            }
-            match shared.store.check(&line.name, held.booking()).await {
-                Ok(Standing::Due(0)) => return Ok(Slept::Due(held)),
-                Ok(Standing::Due(more)) => {
-                    if left().is_some_and(|left| more > left) {
-                        return Ok(Slept::TooLate(Refusal {
-                            bucket: line.name.clone(),
-                            retry_after: micros(more),
-                            cause: RefusedBy::Suspension,
-                            local: false,
-                        }));
+            match standing.outcome().await {
+                Outcome::Go(held) if clock.steady() - held.due_at() <= LATE_MAX_US => {
+                    return Ok(Answer::Granted(self.granted(held, clock.steady() - start)));
+                }
+                Outcome::Go(held) => {
+                    tracing::debug!(bucket = line.name, "woke too late for its place");
+                    held.release();
+                }
+                Outcome::Refused(retry_after_us, cause, policy) => {
+                    let refusal = self.refusal(retry_after_us, cause, &policy, false);
+                    return Ok(Answer::Refused(self.refused(refusal)));
+                }
+                Outcome::Never(cost_max, quota, policy) => {
+                    return Err(self.never(cost_max, quota, &policy));
+                }
+                Outcome::Stranded(error, held) => {
+                    if let Some(permit) = self.stranded(error, held, deadline_at, start).await? {
+                        return Ok(permit);
                     }
-                    wake_at = shared.clock.steady() + more.min(LOOK_AGAIN_US);
                 }
-                Ok(Standing::Void) => {
-                    held.release();
-                    return Ok(Slept::Void);
-                }
-                Err(error) if error.is_unavailable() && shared.when_away != WhenAway::Refuse => {
-                    // The store granted it before it went away.
-                    shared.counts.store_errors.add();
-                    return Ok(Slept::Due(held));
-                }
-                Err(error) => {
-                    // Whether it still stands is not known; it counts as spent.
-                    held.release();
-                    return shared.told(&line.name, Err(error));
-                }
+                Outcome::Abandoned => {}
+            }
+            standing = self.join(deadline_at);
+        }
+    }
+
+    fn join(&self, deadline_at: Option<Micros>) -> Standing {
+        self.bucket.line.join(&self.bucket.policy, self.cost(), deadline_at)
+    }
+
+    /// Asks the store on its own where nobody waits; `None` where somebody does.
+    async fn go_alone(&self, deadline_at: Option<Micros>) -> Result<Option<Went>, Error> {
+        let line = &self.bucket.line;
+        let clock = &line.shared.clock;
+        let alone = {
+            let mut waiting = line.waiting();
+            if waiting.driver.is_at_rest() && line.may_go_alone() {
+                waiting.driver.alone(deadline_at, clock.steady())
+            } else {
+                None
+            }
+        };
+        let Some(alone) = alone else { return Ok(None) };
+        let mut flight = AloneFlight { line, alone: Some(alone) };
+        let wait_max_us = flight.alone.as_ref().map_or(0, |alone| alone.wait_max_us);
+        let asked = self.take(Ask { cost: i64::from(self.cost()), wait_max_us }).await;
+        let Taken { decision, policy: stored } = match asked {
+            Ok(taken) => taken,
+            Err(error) => {
+                drop(flight);
+                return self.without_store(error).map(|it| Some(Went::Answered(it)));
+            }
+        };
+        line.store_answered(stored.clone());
+        let policy = stored.as_ref().unwrap_or(&self.bucket.policy);
+        match decision {
+            Decision::Granted { wait_us: 0, booking } => {
+                drop(flight);
+                let held = Held::new(line, booking, clock.steady());
+                Ok(Some(Went::Answered(Asked::Placed(held))))
+            }
+            Decision::Never { cost_max, quota } => {
+                drop(flight);
+                Err(self.never(cost_max, quota, policy))
+            }
+            Decision::Granted { .. } | Decision::Denied { .. } => {
+                let Some(alone) = flight.alone.take() else { return Ok(None) };
+                let batch = batch_of(decision);
+                let now = clock.steady();
+                let cost = i64::from(self.cost());
+                let standing = line.stand(|waiting, waiter| {
+                    waiting.bring(&self.bucket.policy);
+                    waiting.policy = Arc::clone(policy);
+                    waiting
+                        .driver
+                        .alone_answered(alone, waiter, cost, deadline_at, &batch, policy, now)
+                });
+                Ok(Some(Went::Stands(standing)))
             }
         }
     }
-}
 
-/// A sleeper; dropped, it leaves its place to those behind it.
-struct Lying<'a> {
-    bucket: &'a Bucket,
-    sleeper: Arc<Sleeper>,
-    risen: bool,
-}
-
-impl<'a> Lying<'a> {
-    fn down(bucket: &'a Bucket, held: Held, wake_at: Micros) -> Self {
-        let place = Place { booking: held.release(), wake_at };
-        Self { bucket, sleeper: bucket.line.places.enter(place), risen: false }
+    /// A failed flight left it without an answer: what `WhenAway` says.
+    async fn stranded(
+        &self,
+        error: Error,
+        held: Option<Held>,
+        deadline_at: Option<Micros>,
+        start: Micros,
+    ) -> Result<Option<Answer>, Error> {
+        let shared = &self.bucket.line.shared;
+        if let Some(held) = held {
+            if error.is_unavailable() && shared.when_away != WhenAway::Refuse {
+                // The store granted it before it went away.
+                return Ok(Some(Answer::Granted(
+                    self.granted(held, shared.clock.steady() - start),
+                )));
+            }
+            // Whether it still stands is not known; it counts as spent.
+            held.release();
+        }
+        match self.without_store(error)? {
+            Asked::Free(permit) => {
+                let waited = micros(shared.clock.steady() - start);
+                Ok(Some(Answer::Granted(permit.after(waited))))
+            }
+            Asked::Refused(refusal, retry_us) => Ok(self
+                .rest(refusal, retry_us, deadline_at)
+                .await
+                .map(|refusal| Answer::Refused(self.refused(refusal)))),
+            Asked::Placed(held) => Ok(Some(Answer::Granted(self.granted(held, 0)))),
+        }
     }
 
-    /// Sleeps until the place it has by then is due.
-    async fn until_due(&self) {
+    /// Rests until this process's own share may have room or the store may be back; the refusal
+    /// where that cannot be by its deadline.
+    async fn rest(
+        &self,
+        refusal: Refusal,
+        retry_us: Micros,
+        deadline_at: Option<Micros>,
+    ) -> Option<Refusal> {
         let clock = &self.bucket.line.shared.clock;
-        loop {
-            let left = self.sleeper.place().wake_at - clock.steady();
-            if left <= 0 {
-                return;
-            }
-            tokio::select! {
-                () = clock.sleep(left) => return,
-                () = self.sleeper.moved.notified() => {}
-            }
+        if deadline_at.is_some_and(|deadline_at| clock.steady() + retry_us > deadline_at) {
+            return Some(refusal);
         }
+        let pause = retry_us.clamp(1, LOOK_AGAIN_US);
+        let jitter = fastrand::i64(0..=JITTER_MAX_US.min(pause / 4 + 1));
+        clock.sleep(pause + jitter).await;
+        None
     }
 
-    fn rise(mut self) -> Held {
-        self.risen = true;
-        let place = self.bucket.line.places.rise(&self.sleeper);
-        Held::new(&self.bucket.line, place.booking)
+    fn one_too_many(&self, may_be_refused: bool) -> Result<Answer, Error> {
+        let line = &self.bucket.line;
+        let waiters_max = line.shared.waiters_max;
+        line.shared.counts.crowded.add();
+        if !may_be_refused {
+            return Err(Error::crowded(format!(
+                "bucket {:?}: {waiters_max} calls wait already, as many as may; make fewer at a time \
+                 or raise `max_waiters`",
+                line.name
+            )));
+        }
+        let cause = RefusedBy::Crowd { waiters_max };
+        // When there will be room is not known; a caller that comes back at once finds the same.
+        let retry_after = micros(LOOK_AGAIN_US);
+        Ok(Answer::Refused(Refusal { bucket: line.name.clone(), retry_after, cause, local: false }))
+    }
+
+    pub(crate) fn refusal(
+        &self,
+        retry_after_us: Micros,
+        cause: Cause,
+        policy: &Policy,
+        local: bool,
+    ) -> Refusal {
+        let cause = match cause {
+            Cause::Suspended => RefusedBy::Suspension,
+            Cause::Quota(number) => {
+                RefusedBy::Quota { number, text: crate::bucket::quota_text(policy, number) }
+            }
+        };
+        let bucket = self.bucket.line.name.clone();
+        Refusal { bucket, retry_after: micros(retry_after_us), cause, local }
     }
 }
 
-impl Drop for Lying<'_> {
+/// One who asks alone. Dropped, the others may ask.
+struct AloneFlight<'a> {
+    line: &'a Arc<Line>,
+    alone: Option<Alone>,
+}
+
+impl Drop for AloneFlight<'_> {
     fn drop(&mut self) {
-        if !self.risen {
-            let left_over = self.bucket.line.places.leave(&self.sleeper);
-            drop(Held::new(&self.bucket.line, left_over));
+        if self.alone.is_some() {
+            let mut waiting = self.line.waiting();
+            waiting.driver.alone_done();
+            self.line.stir(waiting);
+        }
+    }
+}
+
+/// A decision as the driver takes answers.
+fn batch_of(decision: Decision) -> Batch {
+    let sight = |now, bucket_time, made| Sight { now, bucket_time, left: 0, made };
+    match decision {
+        Decision::Granted { wait_us, booking } => {
+            let Booking { granted_at, due, before, .. } = booking;
+            let sight = sight(granted_at, due - wait_us, Some(granted_at - 1));
+            Batch { sight, before, runs: vec![Run { due, calls: 1 }], stopped: None }
+        }
+        refused => {
+            let sight = sight(0, 0, None);
+            Batch { sight, before: 0, runs: Vec::new(), stopped: Some(refused) }
         }
     }
 }

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use paceline_core::decide;
-use paceline_core::{Ask, Booking, Bucket, Decision, Look, Micros, Policy, Standing, Suspension};
+use paceline_core::{Ask, Booking, Bucket, Decision, Group, Look, Micros, Policy, Suspension};
 
-use super::Taken;
+use super::{Batched, Taken};
 use crate::error::Error;
 
 /// Whether an operation changed the bucket, so that it must be kept.
@@ -42,23 +42,32 @@ pub(super) async fn take(
 ) -> Result<Taken, Error> {
     let operation = |slot: &mut Option<Bucket>, now| {
         let decision = decide::take(slot, policy, ask, now);
-        let stored = slot.as_ref().and_then(|bucket| bucket.policy.as_ref());
-        let policy =
-            stored.filter(|stored| !Arc::ptr_eq(stored, policy) && *stored != policy).cloned();
+        let policy = other_policy(slot, policy);
         let change = Change::when(matches!(decision, Decision::Granted { .. }));
         (Taken { decision, policy }, change)
     };
     store.update(name, operation).await
 }
 
-pub(super) async fn check(
+pub(super) async fn batch(
     store: &impl Local,
     name: &str,
-    booking: Booking,
-) -> Result<Standing, Error> {
-    let operation =
-        |slot: &mut Option<Bucket>, now| (decide::check(slot, booking, now), Change::Unchanged);
+    policy: &Arc<Policy>,
+    groups: &[Group],
+) -> Result<Batched, Error> {
+    let operation = |slot: &mut Option<Bucket>, now| {
+        let batch = decide::batch(slot, policy, groups, now);
+        let policy = other_policy(slot, policy);
+        let change = Change::when(!batch.runs.is_empty());
+        (Batched { batch, policy }, change)
+    };
     store.update(name, operation).await
+}
+
+/// The bucket's policy where it is another than the caller's own.
+fn other_policy(slot: &Option<Bucket>, own: &Arc<Policy>) -> Option<Arc<Policy>> {
+    let stored = slot.as_ref().and_then(|bucket| bucket.policy.as_ref());
+    stored.filter(|stored| !Arc::ptr_eq(stored, own) && *stored != own).cloned()
 }
 
 pub(super) async fn give_back(

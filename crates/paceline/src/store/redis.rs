@@ -8,10 +8,12 @@
 //!
 //! A user restricted by ACL needs
 //! `~paceline:* +evalsha +script|load +hmget +hget +hset +hdel +hgetall +pexpire +time +unlink +scan`
-//! (and `+info` for the check of version and eviction policy).
+//! (and `+info` for the check of version and eviction policy, and
+//! `&paceline:* +publish +psubscribe` to be told of changes at once).
 
 mod connection;
 mod failure;
+mod words;
 #[cfg(test)]
 mod tests;
 
@@ -21,13 +23,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use paceline_core::script::{self, Call};
-use paceline_core::{Ask, Booking, Look, Micros, Policy, Standing, Suspension};
+use paceline_core::{Ask, Booking, Group, Look, Micros, Policy, Suspension};
 use redis::{Cmd, Value};
 
 use self::connection::{Connected, Connector};
 use self::failure::Failure;
-use super::Taken;
+pub(crate) use self::words::Words;
 use super::url::RedisUrl;
+use super::{Batched, Taken};
 use crate::clock::Clock;
 use crate::error::Error;
 
@@ -91,9 +94,16 @@ impl Redis {
         Ok(Taken { decision, policy })
     }
 
-    pub(crate) async fn check(&self, name: &str, booking: Booking) -> Result<Standing, Error> {
-        let (numbers, _) = parts(self.call(name, &Call::Check(booking)).await?)?;
-        script::standing(&numbers).map_err(unreadable)
+    pub(crate) async fn batch(
+        &self,
+        name: &str,
+        policy: &Arc<Policy>,
+        groups: &[Group],
+    ) -> Result<Batched, Error> {
+        let (numbers, text) = parts(self.call(name, &Call::Batch { policy, groups }).await?)?;
+        let batch = script::batch(&numbers).map_err(unreadable)?;
+        let policy = text.map(|text| self.policy(text)).transpose()?;
+        Ok(Batched { batch, policy })
     }
 
     pub(crate) async fn give_back(&self, name: &str, booking: Booking) -> Result<bool, Error> {
@@ -133,8 +143,14 @@ impl Redis {
     pub(crate) async fn delete(&self, name: &str) -> Result<bool, Error> {
         let mut unlink = redis::cmd("UNLINK");
         unlink.arg(self.key(name));
-        let reply = self.bounded(self.send(&unlink)).await?;
-        Ok(matches!(reply, Value::Int(1..)))
+        let was = matches!(self.bounded(self.send(&unlink)).await?, Value::Int(1..));
+        if was {
+            // Who waits looks again also where this is not allowed or lost.
+            let mut publish = redis::cmd("PUBLISH");
+            publish.arg(self.key(name)).arg("deleted");
+            let _ = self.bounded(self.send(&publish)).await;
+        }
+        Ok(was)
     }
 
     /// Names by SCAN, which never blocks the server for long. Each step is bounded in time.

@@ -96,6 +96,16 @@ impl Connector {
         &self.shared.server
     }
 
+    /// For connections of another kind.
+    pub(super) fn client(&self) -> &Client {
+        &self.shared.client
+    }
+
+    /// Why one could not be made.
+    pub(super) fn no_connection(&self, error: &redis::RedisError) -> Error {
+        self.shared.no_connection(error)
+    }
+
     /// The connection, or why there is none. Waits for an attempt under way; bounded by the
     /// caller.
     pub(super) async fn get(&self) -> Result<Connected, Error> {

@@ -367,7 +367,7 @@ async fn a_user_restricted_to_the_prefix_and_the_commands_needed_can_do_everythi
     else {
         panic!("granted");
     };
-    store.check("api", booking).await.unwrap();
+    store.batch("api", &policy, &[]).await.unwrap();
     assert!(store.give_back("api", booking).await.unwrap());
     store.suspend("api", 1_000_000, Suspension::default()).await.unwrap();
     assert!(store.resume("api").await.unwrap());

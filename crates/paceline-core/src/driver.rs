@@ -1,0 +1,679 @@
+//! How the waiters of one bucket in one process are served: as a machine without clock, I/O or
+//! tasks. It is told what happened and when; it says what to ask the store next, who goes, and when
+//! it wants to be asked again. The library drives it with real time and a real store, the simulator
+//! with a thousand others in virtual time.
+//!
+//! All waiters stand in one line. One flight to the store at a time asks for many of them at once,
+//! and brings back a sight of the bucket's clock, which says of every place booked before whether
+//! it still stands. A waiter that slept for its place goes only on a sight that is fresh; so no
+//! call starts in a suspension that is older than [`FRESH_US`], even where nobody was told of it.
+//! How far ahead a process may book, and how much at once, is [`turn`]'s: it makes processes share
+//! by max-min without knowing of each other.
+//!
+//! Times are microseconds on the process's steady clock, except those of bookings.
+
+mod queue;
+mod turn;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use self::queue::{Queue, Slot, Waiter};
+use self::turn::Turn;
+use crate::decide::{Ask, Batch, Booking, Cause, Decision, Group, Run, Sight, Standing};
+use crate::{Micros, Policy, SPAN_MAX_US};
+
+/// Oldest sight on which a waiter that slept may go, from when it was asked for. Below the 100 ms
+/// within which a suspension reaches everybody, by what a task may take to be run.
+pub const FRESH_US: Micros = 95_000;
+/// A place missed by more than this is spent: the process was stopped, its runtime blocked or its
+/// store slow, and with others like it the call would go out in a bunch that no policy promises.
+pub const LATE_MAX_US: Micros = 100_000;
+/// How often a process with waiters looks where nothing tells it of changes.
+const LOOK_UNTOLD_US: Micros = 90_000;
+/// How often it looks where it is told of them, in case a word was lost.
+const LOOK_TOLD_US: Micros = 2_500_000;
+/// Most jitter added to the time a refused process comes back at.
+const JITTER_MAX_US: Micros = 20_000;
+/// A word of a change lets every process look; they spread their looks over this.
+const CHANGE_SPREAD_US: Micros = 30_000;
+/// Between a flight that failed and the next.
+const AFTER_FAILURE_US: Micros = 5_000;
+/// Most groups of equal calls in one flight, and most calls: what takes the store well under a
+/// millisecond.
+const GROUPS_MAX: usize = 256;
+const CALLS_MAX: usize = 4_096;
+
+/// What a driver may be told to do otherwise.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// How far ahead places are booked.
+    pub lookahead_us: Micros,
+    /// Seeds the jitter.
+    pub seed: u64,
+}
+
+/// One waiter, in the order they came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+/// What became of somebody.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event<W> {
+    /// It goes now. Where it slept, `due_at` is when it was due at the earliest.
+    Go {
+        /// Who.
+        waiter: W,
+        /// The place it goes on.
+        booking: Booking,
+        /// When it was due.
+        due_at: Micros,
+    },
+    /// It would have to wait for longer than it may.
+    Refused {
+        /// Who.
+        waiter: W,
+        /// When the call would pass if nobody called but those before it, from now.
+        retry_after_us: Micros,
+        /// What refused.
+        cause: Cause,
+    },
+    /// Its call can never pass.
+    Never {
+        /// Who.
+        waiter: W,
+        /// Tokens it wanted.
+        cost: i64,
+        /// The largest cost that can.
+        cost_max: i64,
+        /// The quota, from 1, that sets it.
+        quota: usize,
+    },
+    /// A place nobody here can use any more: it goes back to the bucket.
+    GiveBack(Booking),
+}
+
+/// What to do next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Ask the store this (nothing at all is a look), then call [`Driver::answered`] or
+    /// [`Driver::failed`]. Nothing else is asked until then.
+    Ask(Vec<Group>),
+    /// Nothing before this moment, unless something happens.
+    SleepUntil(Micros),
+    /// The answer to what was asked is awaited.
+    Await,
+    /// Nobody waits.
+    Rest,
+}
+
+/// Somebody whom a failed flight left without an answer.
+#[derive(Debug)]
+pub struct Stranded<W> {
+    /// Who.
+    pub waiter: W,
+    /// The place it had slept for, which the store may or may not still hold.
+    pub booking: Option<Booking>,
+}
+
+/// Somebody who came to a driver at rest, and asks the store without standing in line first.
+#[derive(Debug)]
+pub struct Alone {
+    ticket: Ticket,
+    /// The longest wait it may ask for.
+    pub wait_max_us: Micros,
+}
+
+/// The waiters of one bucket in one process. `W` is whatever tells one its answer.
+#[derive(Debug)]
+pub struct Driver<W> {
+    settings: Settings,
+    queue: Queue<W>,
+    /// Who has a place, by when it is due.
+    placed: VecDeque<Placed<W>>,
+    /// Waiters of both kinds that have a deadline.
+    deadlines: BTreeSet<(Micros, Ticket)>,
+    next_ticket: u64,
+    flight: Option<Flight>,
+    turn: Turn,
+    /// When the head of the line would be due as far as is known, and what it waits for.
+    head_due: Option<(Micros, Cause)>,
+    /// The policy's quotas as the last answer had them: capacity and tokens a microsecond.
+    rates: Vec<(f64, f64)>,
+    /// The flight that brought the last sight was sent and answered at.
+    seen: Option<(Micros, Micros)>,
+    /// How long the store takes to answer, smoothed.
+    trip_us: Micros,
+    /// When to ask for those in the line.
+    ask_at: Micros,
+    /// When to look because something may have changed.
+    look_at: Option<Micros>,
+    /// No flight before this.
+    not_before: Micros,
+    /// Whether changes are told to us.
+    told: bool,
+    events: Vec<Event<W>>,
+    rng: fastrand::Rng,
+}
+
+#[derive(Debug)]
+struct Placed<W> {
+    waiter: Waiter<W>,
+    booking: Booking,
+    due_at: Micros,
+}
+
+#[derive(Debug)]
+struct Flight {
+    sent_at: Micros,
+    /// Calls asked for: so many from the front of the line.
+    calls: usize,
+}
+
+impl<W> Driver<W> {
+    /// A driver without waiters.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            queue: Queue::default(),
+            placed: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            next_ticket: 0,
+            flight: None,
+            turn: Turn::new(settings.lookahead_us),
+            head_due: None,
+            rates: Vec::new(),
+            seen: None,
+            trip_us: 0,
+            ask_at: Micros::MIN,
+            look_at: None,
+            not_before: Micros::MIN,
+            told: false,
+            events: Vec::new(),
+            rng: fastrand::Rng::with_seed(settings.seed),
+        }
+    }
+
+    /// The quick way for who comes to a driver at rest: it asks the store on its own, as one
+    /// flight, and says what came of it by one of the three calls below.
+    pub fn alone(&mut self, deadline_at: Option<Micros>, now: Micros) -> Option<Alone> {
+        if !self.is_at_rest() {
+            return None;
+        }
+        let ticket = self.ticket();
+        self.flight = Some(Flight { sent_at: now, calls: 1 });
+        let left = deadline_at.map_or(SPAN_MAX_US, |it| (it - now).max(0));
+        Some(Alone { ticket, wait_max_us: self.turn.wait_max(now, self.slowest()).min(left) })
+    }
+
+    /// It has its answer and need not wait, or it has gone.
+    pub fn alone_done(&mut self) {
+        self.flight = None;
+    }
+
+    /// It has to wait: for the place it was granted, or for one.
+    #[allow(clippy::too_many_arguments, reason = "a waiter, and an answer")]
+    pub fn alone_answered(
+        &mut self,
+        alone: Alone,
+        waiter: W,
+        cost: i64,
+        deadline_at: Option<Micros>,
+        batch: &Batch,
+        policy: &Policy,
+        now: Micros,
+    ) -> Ticket {
+        let ticket = alone.ticket;
+        if let Some(deadline_at) = deadline_at {
+            self.deadlines.insert((deadline_at, ticket));
+        }
+        self.queue.insert(Waiter { ticket, cost, deadline_at, who: waiter });
+        self.answered(batch, policy, now);
+        ticket
+    }
+
+    /// Somebody wants to make a call of `cost`, by `deadline_at` where there is one.
+    pub fn join(
+        &mut self,
+        waiter: W,
+        cost: i64,
+        deadline_at: Option<Micros>,
+        now: Micros,
+    ) -> Ticket {
+        let ticket = self.ticket();
+        let behind_all = self.queue.tokens();
+        let first = self.queue.is_empty();
+        if let (Some(deadline_at), false) = (deadline_at, first)
+            && let Some((due_at, cause)) = self.due_behind(behind_all)
+            && due_at > deadline_at
+        {
+            self.events.push(Event::Refused { waiter, retry_after_us: due_at - now, cause });
+            return ticket;
+        }
+        if let Some(deadline_at) = deadline_at {
+            self.deadlines.insert((deadline_at, ticket));
+        }
+        if first && self.placed.is_empty() {
+            // What was known of the bucket is old by now.
+            self.head_due = None;
+            self.ask_at = now;
+        } else if first {
+            self.plan_ask(now);
+        }
+        self.queue.push_back(Waiter { ticket, cost, deadline_at, who: waiter });
+        ticket
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        ticket
+    }
+
+    /// A waiter has gone. Its place goes to those behind it.
+    pub fn leave(&mut self, ticket: Ticket, now: Micros) {
+        if let Some(waiter) = self.queue.remove(ticket) {
+            self.forget_deadline(&waiter);
+        } else if let Some(index) = self.placed.iter().position(|it| it.waiter.ticket == ticket) {
+            let Some(left) = self.placed.remove(index) else { return };
+            self.forget_deadline(&left.waiter);
+            self.pass_on(left.booking, left.due_at, index, now);
+        }
+    }
+
+    /// A place that was given out and not used: somebody else here may have it while its moment is
+    /// hardly over. Else it is the caller's to give back.
+    pub fn reuse(&mut self, booking: Booking, due_at: Micros, now: Micros) -> Option<Booking> {
+        if now - due_at > LATE_MAX_US {
+            return Some(booking);
+        }
+        let index = self.placed.partition_point(|it| it.booking.due < booking.due);
+        let given = self.events.len();
+        self.pass_on(booking, due_at, index, now);
+        match self.events.pop() {
+            Some(Event::GiveBack(booking)) if self.events.len() == given => Some(booking),
+            Some(other) => {
+                self.events.push(other);
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// The bucket was suspended, resumed, deleted or given a policy, as somebody has heard.
+    pub fn changed(&mut self, now: Micros) {
+        let at = now + self.rng.i64(0..=CHANGE_SPREAD_US);
+        self.look_at = Some(self.look_at.map_or(at, |other| other.min(at)));
+        self.ask_at = self.ask_at.min(at);
+    }
+
+    /// Whether [`changed`](Self::changed) will be called when something changes.
+    pub fn told(&mut self, told: bool) {
+        self.told = told;
+    }
+
+    /// How many wait, with a place or without.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.len() + self.placed.len()
+    }
+
+    /// Whether nobody waits and nothing is asked.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.flight.is_none() && self.waiting() == 0
+    }
+
+    /// What has become of waiters since it was last asked.
+    pub fn events(&mut self) -> Vec<Event<W>> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// What to do at `now`. Lets those go whose moment has come.
+    pub fn next(&mut self, now: Micros) -> Next {
+        self.expire(now);
+        if self.flight.is_some() {
+            return Next::Await;
+        }
+        self.let_go(now);
+        if self.waiting() == 0 {
+            return Next::Rest;
+        }
+        let at = self.flight_at(now).max(self.not_before);
+        if at <= now {
+            return Next::Ask(self.take_off(now));
+        }
+        let due = self.placed.front().map(|it| it.due_at).filter(|due_at| *due_at > now);
+        let deadline = self.deadlines.first().map(|(deadline_at, _)| *deadline_at);
+        let wake_at = [due, deadline].into_iter().flatten().fold(at, Micros::min);
+        Next::SleepUntil(wake_at.max(now + 1))
+    }
+
+    /// The store answered what was asked, under `policy`.
+    pub fn answered(&mut self, batch: &Batch, policy: &Policy, now: Micros) {
+        let Some(flight) = self.flight.take() else { return };
+        let trip = now - flight.sent_at;
+        self.trip_us = if self.seen.is_none() { trip } else { (3 * self.trip_us + trip) / 4 };
+        self.seen = Some((flight.sent_at, now));
+        self.look_at = None;
+        self.keep_rates(policy);
+        self.place(batch, flight.calls, now);
+        self.see(&batch.sight, now);
+        self.let_go(now);
+        self.expire(now);
+    }
+
+    /// The flight failed. Who was asked for, who stands in line, and who was about to go without
+    /// it being known that its place stands are the caller's now.
+    pub fn failed(&mut self, now: Micros) -> Vec<Stranded<W>> {
+        self.flight = None;
+        self.not_before = now + AFTER_FAILURE_US;
+        self.head_due = None;
+        let mut stranded = Vec::new();
+        while self.placed.front().is_some_and(|it| it.due_at <= now) {
+            let Some(Placed { waiter, booking, .. }) = self.placed.pop_front() else { break };
+            self.forget_deadline(&waiter);
+            stranded.push(Stranded { waiter: waiter.who, booking: Some(booking) });
+        }
+        while let Some(waiter) = self.queue.pop_front() {
+            self.forget_deadline(&waiter);
+            stranded.push(Stranded { waiter: waiter.who, booking: None });
+        }
+        stranded
+    }
+
+    /// Takes everybody out, with or without a place: whoever drives this has gone.
+    pub fn abandon(&mut self) -> Vec<Stranded<W>> {
+        self.flight = None;
+        self.deadlines.clear();
+        let placed = std::mem::take(&mut self.placed);
+        let placed = placed.into_iter().map(|it| (it.waiter, Some(it.booking)));
+        let line = std::iter::from_fn(|| self.queue.pop_front()).map(|waiter| (waiter, None));
+        let all = placed.chain(line);
+        all.map(|(waiter, booking)| Stranded { waiter: waiter.who, booking }).collect()
+    }
+
+    /// When the next flight leaves, if nothing happens before.
+    fn flight_at(&self, now: Micros) -> Micros {
+        let mut at = Micros::MAX;
+        if !self.queue.is_empty() {
+            at = at.min(self.ask_at);
+        }
+        if let Some(look_at) = self.look_at {
+            at = at.min(look_at);
+        }
+        let (sent_at, seen_at) = self.seen.unwrap_or((Micros::MIN / 2, Micros::MIN / 2));
+        let fresh_until = fresh_until(sent_at, seen_at);
+        let stale = |it: &&Placed<W>| it.due_at > fresh_until || it.due_at <= now;
+        if let Some(first) = self.placed.iter().find(stale) {
+            // Early enough that the answer is there by then, late enough to hold for those behind.
+            at = at.min(first.due_at - self.margin_us());
+        }
+        let pause = if self.told { LOOK_TOLD_US } else { LOOK_UNTOLD_US };
+        at.min(seen_at.saturating_add(pause))
+    }
+
+    /// How long before a moment the store is asked, for the answer to be there by then.
+    fn margin_us(&self) -> Micros {
+        (self.trip_us + self.trip_us / 2 + 2_000).min(self.settings.lookahead_us.max(10_000))
+    }
+
+    /// Lets those go whose moment has come, on a fresh sight. Who woke too late asks anew.
+    fn let_go(&mut self, now: Micros) {
+        let (sent_at, seen_at) = self.seen.unwrap_or((Micros::MIN / 2, Micros::MIN / 2));
+        let fresh = now <= fresh_until(sent_at, seen_at);
+        while let Some(front) = self.placed.front() {
+            if front.due_at > now {
+                return;
+            }
+            let late = now - front.due_at > LATE_MAX_US;
+            if !late && !fresh {
+                return;
+            }
+            let Some(Placed { waiter, booking, due_at }) = self.placed.pop_front() else { return };
+            if late {
+                // Its place counts as spent.
+                self.ask_at = self.ask_at.min(now);
+                self.queue.insert(waiter);
+                continue;
+            }
+            self.forget_deadline(&waiter);
+            self.events.push(Event::Go { waiter: waiter.who, booking, due_at });
+        }
+    }
+
+    /// Refuses whose deadline has passed.
+    fn expire(&mut self, now: Micros) {
+        while let Some(&(deadline_at, ticket)) = self.deadlines.first() {
+            if deadline_at >= now {
+                return;
+            }
+            self.deadlines.pop_first();
+            let (retry, cause) = match self.due_behind(0) {
+                Some((due_at, cause)) => ((due_at - now).max(1), cause),
+                None => (1, Cause::Quota(1)),
+            };
+            if let Some(waiter) = self.queue.remove(ticket) {
+                self.refuse(waiter, retry, cause);
+            } else if let Some(index) = self.placed.iter().position(|it| it.waiter.ticket == ticket)
+                && self.placed[index].due_at > deadline_at
+                && let Some(left) = self.placed.remove(index)
+            {
+                self.refuse(left.waiter, left.due_at - now, Cause::Suspended);
+                self.pass_on(left.booking, left.due_at, index, now);
+            }
+        }
+    }
+
+    fn refuse(&mut self, waiter: Waiter<W>, retry_after_us: Micros, cause: Cause) {
+        self.forget_deadline(&waiter);
+        self.events.push(Event::Refused { waiter: waiter.who, retry_after_us, cause });
+    }
+
+    fn forget_deadline(&mut self, waiter: &Waiter<W>) {
+        if let Some(deadline_at) = waiter.deadline_at {
+            self.deadlines.remove(&(deadline_at, waiter.ticket));
+        }
+    }
+
+    /// Builds what the next flight asks.
+    fn take_off(&mut self, now: Micros) -> Vec<Group> {
+        self.queue.close_up();
+        let mut groups: Vec<Group> = Vec::new();
+        let mut calls = 0;
+        let (mut tokens, most) = (0, self.turn.tokens(self.slowest()));
+        let alone = self.turn.is_alone();
+        let first_wait = self.turn.wait_max(now, self.slowest());
+        for waiter in self.queue.iter() {
+            let wait_max_us = match calls {
+                0 => first_wait,
+                _ if tokens + waiter.cost <= most => self.settings.lookahead_us,
+                // Beyond its turn it takes what nobody has to wait for.
+                _ if alone => 0,
+                _ => break,
+            };
+            let left = waiter.deadline_at.map_or(SPAN_MAX_US, |it| (it - now).max(0));
+            let ask = Ask { cost: waiter.cost, wait_max_us: wait_max_us.min(left) };
+            let full = groups.len() == GROUPS_MAX;
+            match groups.last_mut() {
+                Some(group) if group.ask == ask => group.calls += 1,
+                _ if full => break,
+                _ => groups.push(Group { ask, calls: 1 }),
+            }
+            tokens += waiter.cost;
+            calls += 1;
+            if calls == CALLS_MAX {
+                break;
+            }
+        }
+        self.flight = Some(Flight { sent_at: now, calls });
+        groups
+    }
+
+    /// Moves the places booked before to when they are due by this sight.
+    fn see(&mut self, sight: &Sight, now: Micros) {
+        let mut void = false;
+        for placed in &mut self.placed {
+            match sight.standing(&placed.booking) {
+                // Of one whose moment has come only the past knows when it came.
+                Standing::Due(0) => placed.due_at = placed.due_at.min(now),
+                Standing::Due(wait_us) => placed.due_at = now + wait_us,
+                Standing::Void => {
+                    void = true;
+                    placed.due_at = Micros::MAX;
+                }
+            }
+        }
+        if void {
+            // Places of a policy that is no more: who held them stands in line again.
+            for placed in std::mem::take(&mut self.placed) {
+                if placed.due_at == Micros::MAX {
+                    self.queue.insert(placed.waiter);
+                } else {
+                    self.placed.push_back(placed);
+                }
+            }
+            self.ask_at = now;
+        }
+        // Who cannot keep its deadline any more learns it at once.
+        let hopeless = |it: &Placed<W>| it.waiter.deadline_at.is_some_and(|at| it.due_at > at);
+        while let Some(index) = self.placed.iter().position(hopeless) {
+            let Some(left) = self.placed.remove(index) else { return };
+            self.refuse(left.waiter, left.due_at - now, Cause::Suspended);
+            self.pass_on(left.booking, left.due_at, index, now);
+        }
+    }
+
+    /// Gives those asked for the places they were granted, and plans when to ask for the rest.
+    fn place(&mut self, batch: &Batch, asked: usize, now: Micros) {
+        let Batch { sight, runs, stopped, .. } = batch;
+        let wait_of = |due: Micros| due - sight.bucket_time + sight.left;
+        let mut before = batch.before;
+        let (mut tokens, mut granted) = (0, 0);
+        for &Run { due, calls } in runs {
+            for _ in 0..calls {
+                let Some(Slot { cost, waiter, .. }) = self.queue.pop_slot() else { break };
+                let booking = Booking { cost, granted_at: sight.now, due, before };
+                (before, tokens, granted) = (due, tokens + cost, granted + 1);
+                let due_at = now + wait_of(due);
+                match waiter {
+                    Some(waiter) => self.placed.push_back(Placed { waiter, booking, due_at }),
+                    // It left meanwhile.
+                    None => self.pass_on(booking, due_at, self.placed.len(), now),
+                }
+            }
+        }
+        self.turn.granted(tokens, now, self.slowest());
+        if let Some(run) = runs.last() {
+            self.head_due = Some((now + wait_of(run.due), Cause::Quota(1)));
+        }
+        match *stopped {
+            Some(Decision::Denied { retry_after_us, cause }) => {
+                self.head_due = Some((now + retry_after_us, cause));
+                if runs.is_empty() {
+                    let own = self.placed.back().map_or(now, |it| it.due_at);
+                    self.turn.saw(now + retry_after_us, now, own, self.slowest());
+                }
+                self.refuse_hopeless(now);
+                self.plan_ask(now);
+            }
+            Some(Decision::Never { cost_max, quota }) => {
+                if let Some(waiter) = self.queue.pop_front() {
+                    self.forget_deadline(&waiter);
+                    let Waiter { who: waiter, cost, .. } = waiter;
+                    self.events.push(Event::Never { waiter, cost, cost_max, quota });
+                }
+                self.ask_at = now;
+            }
+            _ if granted < asked => self.ask_at = now,
+            _ => self.plan_ask(now),
+        }
+    }
+
+    /// Refuses those in line who cannot be served by their deadline even if no other process calls.
+    fn refuse_hopeless(&mut self, now: Micros) {
+        if self.deadlines.is_empty() {
+            return;
+        }
+        let (mut ahead, mut hopeless) = (0, Vec::new());
+        for waiter in self.queue.iter() {
+            match (waiter.deadline_at, self.due_behind(ahead)) {
+                (Some(deadline_at), Some((due_at, cause))) if due_at > deadline_at => {
+                    hopeless.push((waiter.ticket, due_at - now, cause));
+                }
+                _ => ahead += waiter.cost,
+            }
+        }
+        for (ticket, retry_after_us, cause) in hopeless {
+            if let Some(waiter) = self.queue.remove(ticket) {
+                self.refuse(waiter, retry_after_us, cause);
+            }
+        }
+    }
+
+    /// When a call behind so many tokens of the line is due at the earliest, if no other process
+    /// calls. The quota that the head waits for has nothing left by then; the others may be full.
+    fn due_behind(&self, tokens: i64) -> Option<(Micros, Cause)> {
+        let (head_due, cause) = self.head_due?;
+        #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+        let tokens = tokens as f64;
+        let wait = |(index, (capacity, rate)): (usize, &(f64, f64))| {
+            let spare = if cause == Cause::Quota(index + 1) { 0.0 } else { *capacity };
+            ((tokens - spare) / rate).max(0.0)
+        };
+        let wait_us = self.rates.iter().enumerate().map(wait).fold(0.0, f64::max);
+        #[allow(clippy::cast_possible_truncation, reason = "saturates")]
+        Some((head_due.saturating_add((wait_us as i64).min(SPAN_MAX_US)), cause))
+    }
+
+    /// Plans when to ask for those in line, from when the head would be due.
+    fn plan_ask(&mut self, now: Micros) {
+        let Some((head_due, _)) = self.head_due else {
+            self.ask_at = now;
+            return;
+        };
+        let at = self.turn.ask_at(head_due, now, self.slowest(), self.rng.f64());
+        let jitter_max = JITTER_MAX_US.min((at - now) / 4);
+        self.ask_at = if jitter_max > 0 { at + self.rng.i64(0..=jitter_max) } else { at.max(now) };
+    }
+
+    fn keep_rates(&mut self, policy: &Policy) {
+        self.rates.clear();
+        self.rates.extend(policy.rates());
+    }
+
+    /// Tokens a microsecond of the slowest quota.
+    fn slowest(&self) -> f64 {
+        self.rates.iter().map(|(_, rate)| *rate).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Hands a place that has become free to those behind `index` with the same cost: each moves
+    /// up by one, and the last place goes to the first in line, or back to the bucket.
+    fn pass_on(&mut self, booking: Booking, due_at: Micros, index: usize, now: Micros) {
+        let (mut booking, mut due_at) = (booking, due_at);
+        for placed in self.placed.iter_mut().skip(index) {
+            if placed.booking.cost == booking.cost {
+                std::mem::swap(&mut placed.booking, &mut booking);
+                std::mem::swap(&mut placed.due_at, &mut due_at);
+            }
+        }
+        let fits = |waiter: &Waiter<W>| {
+            waiter.cost == booking.cost && waiter.deadline_at.is_none_or(|at| due_at <= at)
+        };
+        let in_time = now - due_at <= LATE_MAX_US;
+        let head = self.queue.iter().next().filter(|head| in_time && fits(head));
+        match head.map(|head| head.ticket).and_then(|ticket| self.queue.remove(ticket)) {
+            Some(waiter) => {
+                let index = self.placed.partition_point(|it| it.booking.due <= booking.due);
+                self.placed.insert(index, Placed { waiter, booking, due_at });
+            }
+            None => self.events.push(Event::GiveBack(booking)),
+        }
+    }
+}
+
+/// Until when a sight asked for and seen at these moments is fresh. One that took long to come is
+/// as fresh as can be when it is there.
+fn fresh_until(sent_at: Micros, seen_at: Micros) -> Micros {
+    (sent_at + FRESH_US).max(seen_at)
+}

@@ -1,0 +1,382 @@
+//! What all handles of one bucket in this process share: its driver (who waits, who sleeps for
+//! which place), and what is known of the bucket. The driver decides, in `paceline-core`; here it
+//! gets its time, its store and a task.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use paceline_core::driver::{Driver, Event, Next, Settings, Stranded, Ticket};
+use paceline_core::{Booking, Cause, Group, Micros, Policy};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+
+use crate::away::LocalShare;
+use crate::error::Error;
+use crate::limiter::Shared;
+use crate::permit::Held;
+use crate::stats::Count;
+use crate::store::Batched;
+
+/// Where a crowd may have formed: so many calls in a row have gone the quick way. The next waits
+/// for those behind it to come, too.
+const QUICK_IN_A_ROW: u32 = 32;
+/// While somebody's lone flight is under way the task that drives waits for it; it is told when it
+/// has landed, so this is only for safety.
+const LOOK_AT_FLIGHT_US: Micros = 100_000;
+
+/// One bucket in this process.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) name: String,
+    waiting: Mutex<Waiting>,
+    /// Wakes the task that drives when something has changed.
+    stirred: Notify,
+    quick: AtomicU32,
+    /// This process's share while the store is away.
+    pub(crate) share: Mutex<LocalShare>,
+    /// Whether `share` holds anything; spares the usual call its lock.
+    pub(crate) share_used: AtomicBool,
+    pub(crate) spent: Count,
+    pub(crate) unspent: Count,
+}
+
+/// Who waits, and who drives.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) driver: Driver<Waiter>,
+    /// Whether a task drives.
+    driven: bool,
+    /// What the next flight brings along to make the bucket where there is none.
+    own: Arc<Policy>,
+    /// What binds, as the last answer said.
+    pub(crate) policy: Arc<Policy>,
+}
+
+/// How one waiter learns what became of it.
+pub(crate) type Waiter = oneshot::Sender<Outcome>;
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It goes, on a place that was due at that moment of the steady clock.
+    Go(Held),
+    /// It would have to wait for longer than it may, for that long.
+    Refused(Micros, Cause, Arc<Policy>),
+    /// Its call can never pass: the largest cost that can, and the quota that sets it.
+    Never(i64, usize, Arc<Policy>),
+    /// The store did not answer; the place it had slept for, if it had.
+    Stranded(Error, Option<Held>),
+    /// The runtime of the task that drove has ended.
+    Abandoned,
+}
+
+/// One who stands in line. Dropped before it has its answer, it leaves.
+pub(crate) struct Standing {
+    line: Arc<Line>,
+    ticket: Ticket,
+    outcome: oneshot::Receiver<Outcome>,
+    answered: bool,
+}
+
+impl Line {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str, policy: &Arc<Policy>) -> Self {
+        let driver =
+            Driver::new(Settings { lookahead_us: shared.lookahead, seed: fastrand::u64(..) });
+        Self {
+            shared: Arc::clone(shared),
+            name: name.to_owned(),
+            waiting: Mutex::new(Waiting {
+                driver,
+                driven: false,
+                own: Arc::clone(policy),
+                policy: Arc::clone(policy),
+            }),
+            stirred: Notify::new(),
+            quick: AtomicU32::new(0),
+            share: Mutex::default(),
+            share_used: AtomicBool::new(false),
+            spent: Count::default(),
+            unspent: Count::default(),
+        }
+    }
+
+    pub(crate) fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Micros {
+        self.shared.clock.steady()
+    }
+
+    /// Whether the next call may ask the store on its own. Where crowds pay, one call in a row of
+    /// quick ones stands in line to see whether one has formed.
+    pub(crate) fn may_go_alone(&self) -> bool {
+        !self.shared.store.likes_crowds()
+            || self.quick.fetch_add(1, Ordering::Relaxed) % QUICK_IN_A_ROW != QUICK_IN_A_ROW - 1
+    }
+
+    /// Stands in line, and sees to it that somebody drives.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        policy: &Arc<Policy>,
+        cost: u32,
+        deadline_at: Option<Micros>,
+    ) -> Standing {
+        let (waiter, outcome) = oneshot::channel();
+        let now = self.now();
+        let mut waiting = self.waiting();
+        waiting.bring(policy);
+        let ticket = waiting.driver.join(waiter, i64::from(cost), deadline_at, now);
+        let standing =
+            Standing { line: Arc::clone(self), ticket, outcome, answered: false };
+        // The task that drives asks for all who have come by then; the first has to wake it.
+        if !waiting.driven || deadline_at.is_some() || waiting.driver.waiting() == 1 {
+            self.stir(waiting);
+        }
+        standing
+    }
+
+    /// Stands in line with what it was answered when it asked alone.
+    pub(crate) fn stand(
+        self: &Arc<Self>,
+        stand: impl FnOnce(&mut Waiting, Waiter) -> Ticket,
+    ) -> Standing {
+        let (waiter, outcome) = oneshot::channel();
+        let mut waiting = self.waiting();
+        let ticket = stand(&mut waiting, waiter);
+        let standing = Standing { line: Arc::clone(self), ticket, outcome, answered: false };
+        self.stir(waiting);
+        standing
+    }
+
+    /// Tells what has become of waiters by what happened to the driver, and has it driven on.
+    pub(crate) fn stir(self: &Arc<Self>, mut waiting: MutexGuard<'_, Waiting>) {
+        let events = waiting.driver.events();
+        let policy = Arc::clone(&waiting.policy);
+        let start = !waiting.driven && waiting.driver.waiting() > 0;
+        let stir = waiting.driven;
+        waiting.driven |= start;
+        drop(waiting);
+        if start {
+            self.start();
+        } else if stir {
+            self.stirred.notify_one();
+        }
+        self.tell(events, &policy);
+    }
+
+    /// The bucket was changed, as somebody told.
+    pub(crate) fn changed(self: &Arc<Self>) {
+        let now = self.now();
+        let mut waiting = self.waiting();
+        if waiting.driver.waiting() > 0 {
+            waiting.driver.changed(now);
+            self.stir(waiting);
+        }
+    }
+
+    /// A place that was not used: to somebody here who waits, else it is the caller's.
+    pub(crate) fn reuse(self: &Arc<Self>, booking: Booking, due_at: Micros) -> Option<Booking> {
+        let now = self.now();
+        let mut waiting = self.waiting();
+        if waiting.driver.waiting() == 0 {
+            return Some(booking);
+        }
+        let left_over = waiting.driver.reuse(booking, due_at, now);
+        self.stir(waiting);
+        left_over
+    }
+
+    /// Starts the task that drives, on the caller's runtime where it has one.
+    fn start(self: &Arc<Self>) {
+        let runtime = Handle::try_current().unwrap_or_else(|_| self.shared.runtime.clone());
+        self.shared.listen(&runtime);
+        runtime.spawn(drive(Driving { line: Arc::clone(self), done: false }));
+    }
+
+    /// Tells waiters what became of them. Not under the lock: who has gone meanwhile gives back.
+    fn tell(self: &Arc<Self>, events: Vec<Event<Waiter>>, policy: &Arc<Policy>) {
+        for event in events {
+            // Who has gone meanwhile drops its outcome, and with it the place.
+            let _ = match event {
+                Event::Go { waiter, booking, due_at } => {
+                    waiter.send(Outcome::Go(Held::new(self, booking, due_at)))
+                }
+                Event::Refused { waiter, retry_after_us, cause } => {
+                    waiter.send(Outcome::Refused(retry_after_us, cause, Arc::clone(policy)))
+                }
+                Event::Never { waiter, cost_max, quota, .. } => {
+                    waiter.send(Outcome::Never(cost_max, quota, Arc::clone(policy)))
+                }
+                Event::GiveBack(booking) => {
+                    Held::new(self, booking, Micros::MIN / 2).give_back();
+                    Ok(())
+                }
+            };
+        }
+    }
+}
+
+impl Waiting {
+    /// Brings the policy of a caller along.
+    pub(crate) fn bring(&mut self, policy: &Arc<Policy>) {
+        if !Arc::ptr_eq(&self.own, policy) {
+            self.own = Arc::clone(policy);
+        }
+    }
+}
+
+impl Standing {
+    /// What becomes of it. Cancel safe: dropped, it leaves the line, and its place goes to the next.
+    pub(crate) async fn outcome(mut self) -> Outcome {
+        let outcome = (&mut self.outcome).await.unwrap_or(Outcome::Abandoned);
+        self.answered = true;
+        outcome
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        let now = self.line.now();
+        let mut waiting = self.line.waiting();
+        waiting.driver.leave(self.ticket, now);
+        self.line.stir(waiting);
+    }
+}
+
+/// Held by the task that drives.
+struct Driving {
+    line: Arc<Line>,
+    done: bool,
+}
+
+impl Drop for Driving {
+    /// The task's runtime has ended, perhaps with waiters of another one left: they stand in line
+    /// anew, and the first of them starts a new task.
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let stranded = {
+            let mut waiting = self.line.waiting();
+            waiting.driven = false;
+            waiting.driver.abandon()
+        };
+        for Stranded { waiter, booking } in stranded {
+            // Its place, if it had one, stays spent.
+            let _ = (waiter.send(Outcome::Abandoned), booking);
+        }
+    }
+}
+
+/// What a task that drives does next.
+enum Do {
+    Ask(Vec<Group>, Arc<Policy>),
+    SleepUntil(Micros),
+    Yield,
+    End,
+}
+
+/// Drives one bucket's driver until nobody waits.
+async fn drive(mut driving: Driving) {
+    let line = Arc::clone(&driving.line);
+    let shared = &line.shared;
+    // Others that are about to ask come first.
+    let mut crowd = !shared.store.answers_later();
+    loop {
+        if std::mem::take(&mut crowd) {
+            tokio::task::yield_now().await;
+        }
+        match line.what_next() {
+            Do::Ask(groups, own) => {
+                let answer = shared.store.batch(&line.name, &own, &groups).await;
+                crowd = line.answered(answer, &own);
+            }
+            Do::SleepUntil(at) => {
+                tokio::select! {
+                    () = shared.clock.sleep(at - line.now()) => {}
+                    () = line.stirred.notified() => {}
+                }
+            }
+            Do::Yield => crowd = true,
+            Do::End => {
+                driving.done = true;
+                return;
+            }
+        }
+    }
+}
+
+impl Line {
+    /// Lets go whose moment has come; what the task that drives does next.
+    fn what_next(self: &Arc<Self>) -> Do {
+        let now = self.now();
+        let mut waiting = self.waiting();
+        waiting.driver.told(self.shared.is_told());
+        let next = waiting.driver.next(now);
+        let events = waiting.driver.events();
+        // Where many went at once they may be back at once.
+        let crowd = events.len() > 1 && !self.shared.store.answers_later();
+        let next = match next {
+            Next::Ask(groups) => Do::Ask(groups, Arc::clone(&waiting.own)),
+            _ if crowd => Do::Yield,
+            Next::SleepUntil(at) => Do::SleepUntil(at),
+            Next::Await => Do::SleepUntil(now + LOOK_AT_FLIGHT_US),
+            Next::Rest => {
+                waiting.driven = false;
+                Do::End
+            }
+        };
+        let policy = Arc::clone(&waiting.policy);
+        drop(waiting);
+        self.tell(events, &policy);
+        next
+    }
+}
+
+impl Line {
+    /// Takes an answer in; whether several were served at once.
+    fn answered(self: &Arc<Self>, answer: Result<Batched, Error>, own: &Arc<Policy>) -> bool {
+        let now = self.now();
+        let mut waiting = self.waiting();
+        match answer {
+            Ok(Batched { batch, policy: stored }) => {
+                let policy = stored.clone().unwrap_or_else(|| Arc::clone(own));
+                waiting.driver.answered(&batch, &policy, now);
+                let events = waiting.driver.events();
+                waiting.policy = Arc::clone(&policy);
+                drop(waiting);
+                self.store_answered(stored);
+                let many = events.len() > 1;
+                self.tell(events, &policy);
+                many && !self.shared.store.answers_later()
+            }
+            Err(error) => {
+                let stranded = waiting.driver.failed(now);
+                drop(waiting);
+                let error = self.shared.failed(&self.name, error);
+                for Stranded { waiter, booking } in stranded {
+                    let held = booking.map(|booking| Held::new(self, booking, now));
+                    let _ = waiter.send(Outcome::Stranded(error.clone(), held));
+                }
+                false
+            }
+        }
+    }
+
+    /// The store is there: this process's own share ends.
+    pub(crate) fn store_answered(&self, stored: Option<Arc<Policy>>) {
+        if stored.is_some() || self.share_used.load(Ordering::Relaxed) {
+            self.share_used.store(stored.is_some(), Ordering::Relaxed);
+            self.share().store_answered(stored);
+        }
+    }
+
+    pub(crate) fn share(&self) -> MutexGuard<'_, LocalShare> {
+        self.share.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
