@@ -19,7 +19,7 @@ pub fn simulate(scenario: &Scenario) -> Result<Report, SimulationError> {
     if scenario.processes == 0 || scenario.callers == 0 || scenario.duration_us <= 0 {
         return Err(SimulationError("a run needs a process, a caller and some time".to_owned()));
     }
-    let age_us = fastrand::Rng::with_seed(scenario.seed).i64(..scenario.provider.interval_us());
+    let age_us = fastrand::Rng::with_seed(scenario.seed).i64(0..scenario.provider.interval_us());
     let mut provider = Provider::new(&scenario.provider, age_us);
     let mut recorder = Recorder::new(scenario);
     let quota = scenario.policy.quotas()[0];

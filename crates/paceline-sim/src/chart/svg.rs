@@ -12,7 +12,7 @@ const HEIGHT: f64 = 320.0;
 /// The plot's edges.
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = WIDTH - 16.0;
-const TOP: f64 = 72.0;
+const TOP: f64 = 80.0;
 const BOTTOM: f64 = HEIGHT - 36.0;
 /// More letters of a policy than these do not fit beside the provider.
 const TITLE_MAX: usize = 96;
@@ -127,7 +127,7 @@ fn draw(report: &Report, out: &mut String) -> fmt::Result {
 
 /// What the colours and the lines mean, from the right.
 fn legend(report: &Report, out: &mut String) -> fmt::Result {
-    let y = 60.0;
+    let y = 64.0;
     let span = Exact(report.bin_us);
     for (x, class, words) in [
         (LEFT, "passed", format!("passed in {span}")),
