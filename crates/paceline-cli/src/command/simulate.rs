@@ -111,7 +111,8 @@ impl Simulate {
             delay_us: micros(self.delay),
             answer_us: micros(self.answer),
             store: store_kind(&context.store.store)?,
-            seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),
+            // Short enough to be typed again.
+            seed: self.seed.unwrap_or_else(|| fastrand::u32(..).into()),
             ..Scenario::new(self.quota, self.provider)
         };
         let report = paceline_sim::simulate(&scenario).map_err(|error| {
@@ -177,18 +178,7 @@ fn text(scenario: &Scenario, report: &Report, chart: Chart) -> String {
         Chart::Ascii => presets::ASCII_FULL_CONDENSED,
         Chart::Unicode | Chart::None => presets::UTF8_FULL_CONDENSED,
     };
-    table.set_header([
-        "calls",
-        "429s",
-        "quota used",
-        "wait p50",
-        "p90",
-        "p99",
-        "longest",
-        "store ops/call",
-        "calls/process",
-        "fairness",
-    ]);
+    table.set_header(["calls", "429s", "quota used", "wait p50", "p90", "p99", "longest"]);
     table.add_row([
         report.calls.to_string(),
         report.refused.to_string(),
@@ -197,37 +187,56 @@ fn text(scenario: &Scenario, report: &Report, chart: Chart) -> String {
         span_us(report.waits.p90_us),
         span_us(report.waits.p99_us),
         span_us(report.waits.max_us),
-        format!("{:.2}", report.operations_per_call),
-        format!("{} to {}", report.fewest, report.most),
-        format!("{:.3}", report.fairness),
     ]);
     for column in table.column_iter_mut() {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!(
-        "provider   {}\n\
-         policy     {}\n\
-         fleet      {processes} processes of {callers} callers, {demand}, {} of virtual time\n\
-         network    up to {} to the provider, {} to {store}\n\
-         seed       {}\n\
-         {}\n\
-         {}",
-        report.provider,
-        report.policy,
-        span_us(report.simulated_us),
-        span_us(scenario.jitter_us),
-        span_us(scenario.delay_us),
-        report.seed,
-        table.trim_fmt(),
-        verdict(report),
-    )
+    let head = [
+        ("provider", report.provider.clone()),
+        ("policy", report.policy.clone()),
+        (
+            "fleet",
+            format!(
+                "{processes} processes of {callers} callers, {demand}, {} of virtual time",
+                span_us(report.simulated_us)
+            ),
+        ),
+        (
+            "network",
+            format!(
+                "up to {} to the provider, {} to {store} and as long back",
+                span_us(scenario.jitter_us),
+                span_us(scenario.delay_us)
+            ),
+        ),
+        ("seed", report.seed.to_string()),
+    ];
+    let foot = [
+        (
+            "store",
+            format!(
+                "{:.2} operations a call, {} in all",
+                report.operations_per_call, report.store_operations
+            ),
+        ),
+        (
+            "fairness",
+            format!("{:.3}, {} to {} calls a process", report.fairness, report.fewest, report.most),
+        ),
+        ("verdict", verdict(report)),
+    ];
+    let lines = |lines: &[(&str, String)]| {
+        let lines = lines.iter().map(|(name, value)| format!("{name:<10} {value}"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    [lines(&head), table.trim_fmt(), lines(&foot)].join("\n")
 }
 
 /// What matters most, in a line of its own.
 fn verdict(report: &Report) -> String {
     match (report.refused, report.calls) {
-        (_, 0) => "No call went out.".to_owned(),
-        (0, calls) => format!("None of {calls} calls refused."),
+        (_, 0) => "no call went out".to_owned(),
+        (0, calls) => format!("none of {calls} calls refused"),
         (refused, calls) => format!("{refused} of {calls} refused with 429"),
     }
 }

@@ -60,7 +60,7 @@ struct Judge {
 impl Provider {
     pub(super) fn start(spec: &ProviderSpec) -> std::io::Result<Self> {
         // When its windows begin is the provider's secret.
-        let age_us = fastrand::i64(..spec.interval_us());
+        let age_us = fastrand::i64(0..spec.interval_us());
         let judge = Judge {
             counting: Counting::new(spec, age_us),
             records: Vec::new(),
