@@ -216,8 +216,8 @@ if op == 'take' then
     end
     if plan or calls > 0 then
       given[4] = made or now - 1
-      if now < was_seen and given[4] >= now then
-        given[4] = now - 1
+      if now < was_seen and given[4] < was_seen then
+        given[4] = was_seen
       end
     end
   end
@@ -403,7 +403,7 @@ if op == 'take' then
 
 elseif op == 'give_back' then
   local granted_at, due = ARGV[2] + 0, ARGV[3] + 0
-  local stands = plan and (granted_at > hash.made + 0 or now < was_seen and granted_at >= now)
+  local stands = plan and granted_at > hash.made + 0 and (now >= was_seen or granted_at > was_seen)
   if not stands or due > at then
     return {0}
   end
@@ -585,7 +585,12 @@ elseif op == 'set' then
       call('HSET', key, 'window ' .. i, window)
     end
     call('HDEL', key, plan or 'no policy')
-    call('HSET', key, 'policy', ARGV[4], 'made', format('%d', now))
+    -- Bookings granted up to here are void.
+    made = now
+    if hash.made then
+      made = math.max(now, hash.made + 1, now < was_seen and was_seen + 1 or 0)
+    end
+    call('HSET', key, 'policy', ARGV[4], 'made', format('%d', made))
     at, plan, keep_us = bucket_time, new_plan, new_keep_us
     numbers, quotas, buckets, levels, windows =
       new, new_quotas, new_buckets, new_levels, new_windows
@@ -599,10 +604,10 @@ end
 if writes then
   local text
   if now < was_seen and op ~= 'set' then
-    -- What is granted from here on was granted after the bucket began, also by this clock.
+    -- The clock has stepped back: by it bookings made before cannot be told from later ones.
     made = call('HGET', key, 'made')
-    if made and made + 0 >= now then
-      call('HSET', key, 'made', format('%d', now - 1))
+    if made and made + 0 < was_seen then
+      call('HSET', key, 'made', format('%d', was_seen))
     end
   end
   if buckets == 1 and numbers[3] >= 0 then

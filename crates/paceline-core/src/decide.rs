@@ -109,7 +109,7 @@ pub struct Sight {
 pub struct Booking {
     /// Tokens taken.
     pub cost: i64,
-    /// When, on the store's clock, it was granted.
+    /// When, on the store's clock, it was granted; see [`Sight::granted_at`].
     pub granted_at: Micros,
     /// The moment, on the bucket's clock, it was granted for.
     pub due: Micros,
@@ -282,6 +282,13 @@ impl Sight {
     /// `clock` is as found at `now`.
     fn of(clock: Clock, made: Option<Micros>, now: Micros) -> Self {
         Self { now, bucket_time: clock.bucket_time(now), left: clock.left(now), made }
+    }
+
+    /// The [`Booking::granted_at`] of what was granted in this operation: after the bucket began
+    /// also where the store's clock has stepped back behind that.
+    #[must_use]
+    pub fn granted_at(&self) -> Micros {
+        self.made.map_or(self.now, |made| self.now.max(made + 1))
     }
 
     /// Whether a booking still stands, and when it is due.
@@ -466,7 +473,7 @@ pub fn set(slot: &mut Option<Bucket>, policy: &Arc<Policy>, pinned: bool, now: M
         .collect();
     state.at = bucket_time;
     state.keep(clock);
-    state.made = now;
+    state.made = now.max(state.made + 1);
     true
 }
 

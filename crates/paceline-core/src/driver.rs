@@ -139,8 +139,9 @@ pub struct Driver<W> {
     head_due: Option<(Micros, Cause)>,
     /// The policy's quotas as the last answer had them: capacity and tokens a microsecond.
     rates: Vec<(f64, f64)>,
-    /// The flight that brought the last sight was sent and answered at.
-    seen: Option<(Micros, Micros)>,
+    /// When the last sight came, and until when sleepers may go on it.
+    seen_at: Option<Micros>,
+    fresh_until: Micros,
     /// How long the store takes to answer, smoothed.
     trip_us: Micros,
     /// When to ask for those in the line.
@@ -183,7 +184,8 @@ impl<W> Driver<W> {
             turn: Turn::new(settings.lookahead_us),
             head_due: None,
             rates: Vec::new(),
-            seen: None,
+            seen_at: None,
+            fresh_until: Micros::MIN,
             trip_us: 0,
             ask_at: Micros::MIN,
             look_at: None,
@@ -352,9 +354,14 @@ impl<W> Driver<W> {
     /// The store answered what was asked, under `policy`.
     pub fn answered(&mut self, batch: &Batch, policy: &Policy, now: Micros) {
         let Some(flight) = self.flight.take() else { return };
-        let trip = now - flight.sent_at;
-        self.trip_us = if self.seen.is_none() { trip } else { (3 * self.trip_us + trip) / 4 };
-        self.seen = Some((flight.sent_at, now));
+        let trip_us = now - flight.sent_at;
+        // An answer on its way for longer than a sight is fresh is as fresh as can be, if that is
+        // what the store takes. If not, this process was stopped before it read it.
+        let usual = trip_us <= 2 * self.trip_us;
+        self.fresh_until = flight.sent_at + if usual { trip_us.max(FRESH_US) } else { FRESH_US };
+        let before_us = self.seen_at.map_or(trip_us, |_| self.trip_us);
+        self.trip_us = (3 * before_us + trip_us) / 4;
+        self.seen_at = Some(now);
         self.look_at = None;
         self.keep_rates(policy);
         self.place(batch, flight.calls, now);
@@ -402,15 +409,13 @@ impl<W> Driver<W> {
         if let Some(look_at) = self.look_at {
             at = at.min(look_at);
         }
-        let (sent_at, seen_at) = self.seen.unwrap_or((Micros::MIN / 2, Micros::MIN / 2));
-        let fresh_until = fresh_until(sent_at, seen_at);
-        let stale = |it: &&Placed<W>| it.due_at > fresh_until || it.due_at <= now;
+        let stale = |it: &&Placed<W>| it.due_at > self.fresh_until || it.due_at <= now;
         if let Some(first) = self.placed.iter().find(stale) {
             // Early enough that the answer is there by then, late enough to hold for those behind.
             at = at.min(first.due_at - self.margin_us());
         }
         let pause = if self.told { LOOK_TOLD_US } else { LOOK_UNTOLD_US };
-        at.min(seen_at.saturating_add(pause))
+        at.min(self.seen_at.map_or(now, |seen_at| seen_at + pause))
     }
 
     /// How long before a moment the store is asked, for the answer to be there by then.
@@ -420,8 +425,7 @@ impl<W> Driver<W> {
 
     /// Lets those go whose moment has come, on a fresh sight. Who woke too late asks anew.
     fn let_go(&mut self, now: Micros) {
-        let (sent_at, seen_at) = self.seen.unwrap_or((Micros::MIN / 2, Micros::MIN / 2));
-        let fresh = now <= fresh_until(sent_at, seen_at);
+        let fresh = now <= self.fresh_until;
         while let Some(front) = self.placed.front() {
             if front.due_at > now {
                 return;
@@ -548,12 +552,22 @@ impl<W> Driver<W> {
     fn place(&mut self, batch: &Batch, asked: usize, now: Micros) {
         let Batch { sight, runs, stopped, .. } = batch;
         let wait_of = |due: Micros| due - sight.bucket_time + sight.left;
+        // How far ahead others have booked: not at all, or until where there is no place.
+        let first = match (runs.first(), *stopped) {
+            (Some(run), _) if wait_of(run.due) == 0 => Some(now),
+            (None, Some(Decision::Denied { retry_after_us, .. })) => Some(now + retry_after_us),
+            _ => None,
+        };
+        if let Some(first) = first {
+            let own = self.placed.back().map_or(now, |it| it.due_at);
+            self.turn.saw(first, now, own, self.slowest());
+        }
         let mut before = batch.before;
         let (mut tokens, mut granted) = (0, 0);
         for &Run { due, calls } in runs {
             for _ in 0..calls {
                 let Some(Slot { cost, waiter, .. }) = self.queue.pop_slot() else { break };
-                let booking = Booking { cost, granted_at: sight.now, due, before };
+                let booking = Booking { cost, granted_at: sight.granted_at(), due, before };
                 (before, tokens, granted) = (due, tokens + cost, granted + 1);
                 let due_at = now + wait_of(due);
                 match waiter {
@@ -570,10 +584,6 @@ impl<W> Driver<W> {
         match *stopped {
             Some(Decision::Denied { retry_after_us, cause }) => {
                 self.head_due = Some((now + retry_after_us, cause));
-                if runs.is_empty() {
-                    let own = self.placed.back().map_or(now, |it| it.due_at);
-                    self.turn.saw(now + retry_after_us, now, own, self.slowest());
-                }
                 self.refuse_hopeless(now);
                 self.plan_ask(now);
             }
@@ -670,10 +680,4 @@ impl<W> Driver<W> {
             None => self.events.push(Event::GiveBack(booking)),
         }
     }
-}
-
-/// Until when a sight asked for and seen at these moments is fresh. One that took long to come is
-/// as fresh as can be when it is there.
-fn fresh_until(sent_at: Micros, seen_at: Micros) -> Micros {
-    (sent_at + FRESH_US).max(seen_at)
 }

@@ -24,8 +24,9 @@ pub const LIMIT_MAX: u32 = 1_000_000_000;
 pub const WINDOW_ENTRIES_MAX: i64 = 64;
 /// How long an idle bucket is kept after it is full again, where the policy does not say.
 pub const IDLE_DEFAULT_US: Micros = 3_000_000;
-/// The guard of `strict` where none is written.
-pub const STRICT_GUARD_DEFAULT_US: Micros = 50_000;
+/// The guard of `strict` where none is written: calls that arrive up to 50 ms apart from their
+/// grant, and 10 ms for timers and tasks that run late.
+pub const STRICT_GUARD_DEFAULT_US: Micros = 60_000;
 /// Longest time a token bucket may need from empty to full: a hundred years. Moments plus this
 /// stay below 2^53 microseconds.
 const FILL_MAX_US: i128 = 36_500 * 86_400 * 1_000_000;
@@ -200,7 +201,7 @@ impl fmt::Display for Quota {
 /// let policy: Policy = "50/s burst 10, window 1000/m guard 50ms".parse()?;
 /// assert_eq!(policy.quotas().len(), 2);
 /// let strict: Policy = "strict 100/m".parse()?;
-/// assert_eq!(strict.to_string(), "100/m burst 1 guard 50ms, window 100/m guard 50ms");
+/// assert_eq!(strict.to_string(), "100/m burst 1 guard 60ms, window 100/m guard 60ms");
 /// # Ok::<(), paceline_core::PolicyError>(())
 /// ```
 #[derive(Debug, Clone)]

@@ -148,11 +148,11 @@ impl Bucket {
 }
 
 impl State {
-    /// When the bucket or its policy began, as an operation at `now` finds it: before now also where
-    /// the store's clock has stepped back, or all that is granted until it has come that far again
-    /// would be void.
+    /// Up to when bookings are void, as an operation at `now` finds it. Where the store's clock has
+    /// stepped back those made before are, too: by this clock they could not be told from later
+    /// ones. It never steps back itself.
     pub(crate) fn made_at(&self, now: Micros) -> Micros {
-        if now < self.clock.seen { self.made.min(now - 1) } else { self.made }
+        if now < self.clock.seen { self.made.max(self.clock.seen) } else { self.made }
     }
 
     /// Keeps what an operation that writes found the clock to be.

@@ -25,11 +25,11 @@ const OTHERS_MANY: f64 = 20.0;
 const RELIED_MAX: f64 = 0.5;
 /// The weight of the last answer in what is known of how far ahead the bucket is booked.
 const SMOOTH: f64 = 0.3;
-const EARLY: f64 = 0.95;
+const EARLY: f64 = 1.0;
 /// A turn is what comes to this process in so long, so that work on the store stays small.
 const TURN_US: f64 = 1_500_000.0;
 /// A turn's places span at most this.
-const SPAN_US: f64 = 160_000.0;
+const SPAN_US: f64 = 180_000.0;
 
 /// One process's turns.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub(super) struct Turn {
     ahead: Option<f64>,
     /// Refusals since the last turn.
     tries: u32,
+    /// Whether a window was full since then, beyond what anybody may book ahead.
+    closed: bool,
 }
 
 #[allow(
@@ -58,6 +60,7 @@ impl Turn {
             share: None,
             ahead: None,
             tries: 0,
+            closed: false,
         }
     }
 
@@ -100,6 +103,11 @@ impl Turn {
             *taken += tokens;
             return;
         }
+        if std::mem::take(&mut self.closed) {
+            // A time in which nobody got anything says nothing of this process's share.
+            (*began_at, *taken) = (now, tokens);
+            return;
+        }
         let share = *taken as f64 / (now - *began_at).max(1) as f64;
         let share = self.share.map_or(share, |it| (it + share) / 2.0);
         self.share = Some(share.max(rate / SHARES_MAX));
@@ -109,6 +117,11 @@ impl Turn {
     /// An answer told when the next call would be due.
     pub(super) fn saw(&mut self, head_due: Micros, now: Micros, own: Micros, rate: f64) {
         self.tries = self.tries.saturating_add(1);
+        if self.is_closed(head_due, now, rate) {
+            // Everybody waits, for time to pass rather than for each other.
+            self.closed = true;
+            return;
+        }
         let alone = (head_due - own) as f64 * rate < 1.5;
         let ahead = if alone { 0.0 } else { (head_due - now) as f64 / self.lookahead_us };
         let ahead = ahead.clamp(0.0, 1.0);
@@ -130,7 +143,7 @@ impl Turn {
                 let after = if since < EARLY * by_share {
                     EARLY * by_share
                 } else {
-                    by_others.clamp(since + 0.05 * by_share, since + 0.25 * by_share)
+                    by_others.clamp(since + 0.15 * by_share, since + 0.3 * by_share)
                 };
                 (began_at.saturating_add(after as Micros), by_share)
             }
@@ -144,12 +157,17 @@ impl Turn {
         let many = (others.ln() / OTHERS_MANY.ln()).min(1.0);
         let relied_us = many * RELIED_MAX * self.lookahead_us.max(0.2 * cycle_us)
             - (1.0 - many) * LEAST * self.lookahead_us;
-        // Further ahead than anybody may book a window is full: nobody can be relied on.
-        let closed = (head_due - now) as f64 > self.lookahead_us + 2.0 / rate;
+        // Where a window is full nobody can be relied on.
+        let closed = self.is_closed(head_due, now, rate);
         let relied_us = if closed { -LEAST * self.lookahead_us } else { relied_us };
         let latest = head_due.saturating_add(relied_us as Micros);
         let earliest = head_due.saturating_sub(self.lookahead_us as Micros);
         entitled.max(earliest).min(latest).max(now)
+    }
+
+    /// Whether the next call is due later than bookings of the lookahead can explain.
+    fn is_closed(&self, head_due: Micros, now: Micros, rate: f64) -> bool {
+        (head_due - now) as f64 > self.lookahead_us + 2.0 / rate
     }
 
     /// How many shares it is behind.

@@ -19,7 +19,7 @@ fn a_policy_is_printed_as_it_is_best_written() {
         ("0/m", "0/m"),
         ("5/s, idle 10m", "5/s, idle 10m"),
         ("5/s, idle 3s", "5/s"),
-        ("strict 100/m", "100/m burst 1 guard 50ms, window 100/m guard 50ms"),
+        ("strict 100/m", "100/m burst 1 guard 60ms, window 100/m guard 60ms"),
         ("strict 5/s guard 20ms", "5/s burst 1 guard 20ms, window 5/s guard 20ms"),
     ] {
         let policy: Policy = written.parse().unwrap();

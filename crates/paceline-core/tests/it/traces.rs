@@ -111,7 +111,7 @@ pub(crate) fn bookings(batch: &Batch, groups: &[Group]) -> Vec<Booking> {
     let dues = batch.runs.iter().flat_map(|run| (0..run.calls).map(|_| run.due));
     let mut before = batch.before;
     let booking = |(cost, due)| {
-        let booking = Booking { cost, granted_at: batch.sight.now, due, before };
+        let booking = Booking { cost, granted_at: batch.sight.granted_at(), due, before };
         before = due;
         booking
     };

@@ -31,12 +31,15 @@ pub(super) struct Looked<'a> {
     pub(super) after: Option<&'a Bucket>,
 }
 
+/// What was booked under one policy: moments and tokens.
+type Booked = (Arc<Policy>, Vec<(Micros, i64)>);
+
 /// Looks on. Moments are microseconds after the start, except those of bookings.
 #[derive(Debug)]
 pub(super) struct Checks<'a> {
     scenario: &'a Scenario,
     /// Places nobody gave back, by when their bucket began: its policy, moments and tokens.
-    booked: HashMap<Micros, (Arc<Policy>, Vec<(Micros, i64)>)>,
+    booked: HashMap<Micros, Booked>,
     /// The last time somebody changed the bucket.
     disturbed_at: Micros,
     /// Whether the store's clock has stepped, and nothing was written since.
@@ -219,8 +222,8 @@ impl<'a> Checks<'a> {
         let processes = self.scenario.processes as u64;
         let seconds = u64::try_from(at_us / 1_000_000).unwrap_or(0) + 1;
         let looks = match self.scenario.store {
-            StoreKind::Redis => 8,
-            StoreKind::Host => 20,
+            StoreKind::Redis => 12,
+            StoreKind::Host => 24,
         };
         let most = 4 * report.calls
             + processes * (seconds * looks + self.changes + 20)

@@ -46,7 +46,7 @@ impl Store {
     }
 
     pub(super) fn resume(&mut self, now: Micros) {
-        self.operate(now, |slot, now| decide::resume(slot, now));
+        self.operate(now, decide::resume);
     }
 
     pub(super) fn set(&mut self, policy: &Arc<Policy>, now: Micros) {

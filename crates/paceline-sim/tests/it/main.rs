@@ -2,4 +2,5 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, helpers included, a panic is the report")]
 
+mod fleet;
 mod providers;

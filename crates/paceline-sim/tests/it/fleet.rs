@@ -1,0 +1,134 @@
+//! Whole fleets in virtual time. What a run is held to is in the simulator itself; here is what
+//! must come of certain ones.
+
+use paceline_sim::soak::soak;
+use paceline_sim::{Demand, Faults, Report, Scenario, StoreKind, simulate};
+
+/// A fleet that always wants more, whose callers hear from the provider within milliseconds.
+fn scenario(policy: &str, provider: &str, processes: usize, seconds: i64) -> Scenario {
+    Scenario {
+        processes,
+        duration_us: seconds * 1_000_000,
+        answer_us: 1_000,
+        seed: 7,
+        ..Scenario::new(policy.parse().unwrap(), provider.parse().unwrap())
+    }
+}
+
+fn run(scenario: &Scenario) -> Report {
+    simulate(scenario).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn a_few_hundred_seeds_hold_the_design_whatever_goes_wrong() {
+    let first = fastrand::u64(..1 << 40);
+    println!("seeds from {first}");
+    for seed in first..first + 300 {
+        if let Err(error) = soak(seed) {
+            panic!("{error}; again: cargo xtask soak --from {seed} --seeds 1");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let faults = Faults { kills: 3, suspensions: 3, lost_replies: 0.02, ..Faults::default() };
+    let scenario = Scenario { faults, ..scenario("strict 50/s", "sliding 50/s", 8, 20) };
+    assert_eq!(run(&scenario), run(&scenario));
+}
+
+#[test]
+fn strict_is_never_refused_and_uses_the_quota_whatever_way_the_provider_counts() {
+    let kinds = ["sliding", "fixed", "first", "counter", "bucket", "leaky"];
+    for (quota, least) in [("100/m", 0.98), ("5/s", 0.90)] {
+        for kind in kinds {
+            // The smallest capacity it claims.
+            let capacity = if matches!(kind, "bucket" | "leaky") { " capacity 2" } else { "" };
+            let on_off = Demand::OnOff { on_us: 7_000_000, off_us: 9_000_000 };
+            for demand in [Demand::Saturated, on_off] {
+                for seed in 0..12 {
+                    let provider = format!("{kind} {quota}{capacity}");
+                    let report = run(&Scenario {
+                        demand,
+                        jitter_us: 50_000,
+                        seed,
+                        ..scenario(&format!("strict {quota}"), &provider, 8, 180)
+                    });
+                    assert_eq!(report.refused, 0, "{provider}, {demand}, seed {seed}");
+                    let used = demand != Demand::Saturated || report.share >= least;
+                    assert!(used, "{provider}: {}", report.share);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_provider_that_wants_a_gap_is_never_refused_a_strict_quota_of_one() {
+    for provider in ["spacing 5/s", "bucket 5/s capacity 1"] {
+        for seed in 0..12 {
+            let strict = scenario("strict 1/200ms", provider, 8, 60);
+            let report = run(&Scenario { jitter_us: 50_000, seed, ..strict });
+            assert_eq!(report.refused, 0, "{provider}, seed {seed}");
+            assert!(report.share > 0.75, "{provider}: {}", report.share);
+        }
+    }
+}
+
+#[test]
+fn a_plain_token_bucket_is_refused_by_those_that_count_windows() {
+    // The simulator must be able to say no.
+    for provider in ["sliding 50/s", "fixed 50/s", "counter 50/s"] {
+        assert!(run(&scenario("50/s", provider, 8, 30)).refused > 0, "{provider}");
+    }
+}
+
+#[test]
+fn processes_that_always_want_more_get_the_same() {
+    for (quota, processes) in [("50/s", 8), ("50/s", 20), ("50/s", 50), ("50/s", 100), ("5/s", 8)] {
+        for store in [StoreKind::Redis, StoreKind::Host] {
+            // The first seconds, in which they find out how many they are, are part of it at 50/s.
+            let seconds = if quota == "5/s" { 60 } else { 10 };
+            let fleet = scenario(&format!("strict {quota}"), "sliding 50/s", processes, seconds);
+            let report = run(&Scenario { store, ..fleet });
+            let fairness = report.fairness;
+            assert!(fairness >= 0.93, "{quota}, {processes} processes: {fairness}");
+            let mean = report.calls / processes as u64;
+            assert!(report.fewest * 3 >= mean, "{} of {mean}", report.fewest);
+        }
+    }
+}
+
+#[test]
+fn c24_the_work_on_the_store_does_not_grow_with_the_waiters() {
+    let work = |callers| {
+        let fleet = scenario("strict 50/s", "sliding 50/s", 8, 30);
+        run(&Scenario { callers, ..fleet }).operations_per_call
+    };
+    let (few, many) = (work(20), work(2_000));
+    assert!(few <= 1.5 && many <= 1.5, "{few} and {many} operations a call");
+}
+
+#[test]
+fn costs_from_one_to_the_burst_in_one_queue_starve_nobody() {
+    let fleet = scenario("50/s burst 50", "bucket 50/s", 4, 120);
+    let report = run(&Scenario { cost_max: 50, ..fleet });
+    // 80 callers want 25.5 tokens on average: a round takes 41 s.
+    assert!(report.waits.max_us < 3 * 41_000_000, "{} us", report.waits.max_us);
+    assert!(report.fewest > 0 && report.fairness > 0.9, "{}", report.fairness);
+}
+
+#[test]
+fn after_a_suspension_the_fleet_goes_on_as_the_bucket_allows() {
+    let faults = Faults { suspensions: 8, lost_words: 0.5, ..Faults::default() };
+    let fleet = scenario("strict 50/s", "sliding 50/s", 8, 60);
+    let report = run(&Scenario { faults, ..fleet });
+    assert!(report.share > 0.3, "{}", report.share);
+}
+
+#[test]
+fn ten_minutes_of_fifty_processes_take_few_operations() {
+    let report = run(&scenario("strict 50/s", "sliding 50/s", 50, 600));
+    assert!(report.refused == 0 && report.share > 0.93, "{}", report.share);
+    assert!(report.operations_per_call <= 3.0, "{}", report.operations_per_call);
+}
