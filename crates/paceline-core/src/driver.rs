@@ -20,6 +20,7 @@ use std::collections::{BTreeSet, VecDeque};
 use self::queue::{Queue, Slot, Waiter};
 use self::turn::Turn;
 use crate::decide::{Ask, Batch, Booking, Cause, Decision, Group, Run, Sight, Standing};
+use crate::policy::Rate;
 use crate::{Micros, Policy, SPAN_MAX_US};
 
 /// Oldest sight on which a waiter that slept may go, from when it was asked for. Below the 100 ms
@@ -135,10 +136,10 @@ pub struct Driver<W> {
     next_ticket: u64,
     flight: Option<Flight>,
     turn: Turn,
-    /// When the head of the line would be due as far as is known, and what it waits for.
-    head_due: Option<(Micros, Cause)>,
-    /// The policy's quotas as the last answer had them: capacity and tokens a microsecond.
-    rates: Vec<(f64, f64)>,
+    /// When the head of the queue would be due, as far as is known.
+    head: Option<Head>,
+    /// What the policy's quotas bring, as the last answer had them.
+    rates: Vec<Rate>,
     /// When the last sight came, and until when sleepers may go on it.
     seen_at: Option<Micros>,
     fresh_until: Micros,
@@ -163,6 +164,17 @@ struct Placed<W> {
     due_at: Micros,
 }
 
+/// What is known of when the first without a place would be due.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    due_at: Micros,
+    cause: Cause,
+    /// Tokens from the head of the queue on that `due_at` reckons with.
+    tokens: i64,
+    /// Whether the quota that refused has nothing left by then.
+    is_drained: bool,
+}
+
 #[derive(Debug)]
 struct Flight {
     sent_at: Micros,
@@ -182,7 +194,7 @@ impl<W> Driver<W> {
             next_ticket: 0,
             flight: None,
             turn: Turn::new(settings.lookahead_us),
-            head_due: None,
+            head: None,
             rates: Vec::new(),
             seen_at: None,
             fresh_until: Micros::MIN,
@@ -246,7 +258,7 @@ impl<W> Driver<W> {
         let behind_all = self.queue.tokens();
         let first = self.queue.is_empty();
         if let (Some(deadline_at), false) = (deadline_at, first)
-            && let Some((due_at, cause)) = self.due_behind(behind_all)
+            && let Some((due_at, cause)) = self.due_behind(behind_all, cost)
             && due_at > deadline_at
         {
             self.events.push(Event::Refused { waiter, retry_after_us: due_at - now, cause });
@@ -257,7 +269,7 @@ impl<W> Driver<W> {
         }
         if first && self.placed.is_empty() {
             // What was known of the bucket is old by now.
-            self.head_due = None;
+            self.head = None;
             self.ask_at = now;
         } else if first {
             self.plan_ask(now);
@@ -375,7 +387,7 @@ impl<W> Driver<W> {
     pub fn failed(&mut self, now: Micros) -> Vec<Stranded<W>> {
         self.flight = None;
         self.not_before = now + AFTER_FAILURE_US;
-        self.head_due = None;
+        self.head = None;
         let mut stranded = Vec::new();
         while self.placed.front().is_some_and(|it| it.due_at <= now) {
             let Some(Placed { waiter, booking, .. }) = self.placed.pop_front() else { break };
@@ -453,7 +465,7 @@ impl<W> Driver<W> {
                 return;
             }
             self.deadlines.pop_first();
-            let (retry, cause) = match self.due_behind(0) {
+            let (retry, cause) = match self.due_behind(0, 0) {
                 Some((due_at, cause)) => ((due_at - now).max(1), cause),
                 None => (1, Cause::Quota(1)),
             };
@@ -579,11 +591,18 @@ impl<W> Driver<W> {
         }
         self.turn.granted(tokens, now, self.slowest());
         if let Some(run) = runs.last() {
-            self.head_due = Some((now + wait_of(run.due), Cause::Quota(1)));
+            let wait_us = wait_of(run.due);
+            // Where the last had to wait for the one quota there is, nothing is left behind it.
+            let is_drained = wait_us > 0 && self.rates.len() == 1;
+            let cause = Cause::Quota(1);
+            self.head = Some(Head { due_at: now + wait_us, cause, tokens: 0, is_drained });
         }
         match *stopped {
             Some(Decision::Denied { retry_after_us, cause }) => {
-                self.head_due = Some((now + retry_after_us, cause));
+                let due_at = now + retry_after_us;
+                let tokens = self.queue.iter().next().map_or(0, |head| head.cost);
+                let is_drained = cause != Cause::Suspended;
+                self.head = Some(Head { due_at, cause, tokens, is_drained });
                 self.refuse_hopeless(now);
                 self.plan_ask(now);
             }
@@ -607,7 +626,7 @@ impl<W> Driver<W> {
         }
         let (mut ahead, mut hopeless) = (0, Vec::new());
         for waiter in self.queue.iter() {
-            match (waiter.deadline_at, self.due_behind(ahead)) {
+            match (waiter.deadline_at, self.due_behind(ahead, waiter.cost)) {
                 (Some(deadline_at), Some((due_at, cause))) if due_at > deadline_at => {
                     hopeless.push((waiter.ticket, due_at - now, cause));
                 }
@@ -621,24 +640,25 @@ impl<W> Driver<W> {
         }
     }
 
-    /// When a call behind so many tokens of the line is due at the earliest, if no other process
-    /// calls. The quota that the head waits for has nothing left by then; the others may be full.
-    fn due_behind(&self, tokens: i64) -> Option<(Micros, Cause)> {
-        let (head_due, cause) = self.head_due?;
+    /// When a call of `cost` behind so many tokens of the queue is due at the earliest, if no other
+    /// process calls. The quota that the head waits for has nothing left by then; others may be
+    /// full.
+    fn due_behind(&self, ahead: i64, cost: i64) -> Option<(Micros, Cause)> {
+        let Head { due_at, cause, tokens, is_drained } = self.head?;
         #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-        let tokens = tokens as f64;
-        let wait = |(index, (capacity, rate)): (usize, &(f64, f64))| {
-            let spare = if cause == Cause::Quota(index + 1) { 0.0 } else { *capacity };
-            ((tokens - spare) / rate).max(0.0)
+        let more = (ahead + cost - tokens).max(0) as f64;
+        let wait = |(index, rate): (usize, &Rate)| {
+            let drained = is_drained && rate.is_even && cause == Cause::Quota(index + 1);
+            ((more - if drained { 0.0 } else { rate.most }) / rate.per_us).max(0.0)
         };
         let wait_us = self.rates.iter().enumerate().map(wait).fold(0.0, f64::max);
         #[allow(clippy::cast_possible_truncation, reason = "saturates")]
-        Some((head_due.saturating_add((wait_us as i64).min(SPAN_MAX_US)), cause))
+        Some((due_at.saturating_add((wait_us as i64).min(SPAN_MAX_US)), cause))
     }
 
     /// Plans when to ask for those in line, from when the head would be due.
     fn plan_ask(&mut self, now: Micros) {
-        let Some((head_due, _)) = self.head_due else {
+        let Some(Head { due_at: head_due, .. }) = self.head else {
             self.ask_at = now;
             return;
         };
@@ -654,7 +674,7 @@ impl<W> Driver<W> {
 
     /// Tokens a microsecond of the slowest quota.
     fn slowest(&self) -> f64 {
-        self.rates.iter().map(|(_, rate)| *rate).fold(f64::INFINITY, f64::min)
+        self.rates.iter().map(|rate| rate.per_us).fold(f64::INFINITY, f64::min)
     }
 
     /// Hands a place that has become free to those behind `index` with the same cost: each moves

@@ -183,6 +183,17 @@ impl fmt::Display for Quota {
     }
 }
 
+/// What a quota brings, roughly.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rate {
+    /// Tokens that may come at one moment.
+    pub(crate) most: f64,
+    /// Tokens a microsecond.
+    pub(crate) per_us: f64,
+    /// Whether they come evenly, one by one, rather than when others leave.
+    pub(crate) is_even: bool,
+}
+
 /// One to eight quotas that a call must all pass, and how long an idle bucket is kept.
 ///
 /// Its text form parses and prints: quotas joined by commas, each
@@ -313,14 +324,18 @@ impl Policy {
         Self::build(self.quotas.iter().map(share).collect(), self.idle_us)
     }
 
-    /// For estimates: what each quota holds, and the tokens it brings in a microsecond.
+    /// What each quota brings, for estimates.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-    pub(crate) fn rates(&self) -> impl Iterator<Item = (f64, f64)> {
+    pub(crate) fn rates(&self) -> impl Iterator<Item = Rate> {
         self.gates.iter().map(|gate| match *gate {
-            Gate::Bucket { rate, unit, capacity, .. } => {
-                ((capacity / unit) as f64, rate as f64 / unit as f64)
+            Gate::Bucket { rate, unit, capacity, .. } => Rate {
+                most: (capacity / unit) as f64,
+                per_us: rate as f64 / unit as f64,
+                is_even: true,
+            },
+            Gate::Window { limit, span_us, .. } => {
+                Rate { most: limit as f64, per_us: limit as f64 / span_us as f64, is_even: false }
             }
-            Gate::Window { limit, span_us, .. } => (limit as f64, limit as f64 / span_us as f64),
         })
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use paceline_core::{Ask, Decision, Micros, Policy, SPAN_MAX_US};
 
-use crate::answer::{Answer, Refusal};
+use crate::answer::{Answer, Refusal, RefusedBy};
 use crate::away::WhenAway;
 use crate::clock::micros;
 use crate::error::Error;
@@ -249,10 +249,7 @@ impl Call<'_> {
                 line.store_answered(stored);
                 asked
             }
-            Err(error) => {
-                line.shared.counts.store_errors.add();
-                self.without_store(error.of_bucket(&line.name))
-            }
+            Err(error) => self.without_store(line.shared.failed(&line.name, error)),
         }
     }
 
@@ -266,10 +263,12 @@ impl Call<'_> {
         match shared.when_away {
             WhenAway::Refuse => {
                 shared.counts.refused_away.add();
+                line.meters.away.increment(1);
                 Err(error)
             }
             WhenAway::Allow => {
                 shared.counts.allowed_away.add();
+                line.meters.by_allowed.increment(1);
                 Ok(Asked::Free(Permit::without_store(GrantedBy::Allowed)))
             }
             WhenAway::Local { processes } => {
@@ -281,7 +280,10 @@ impl Call<'_> {
                 let asked = self.asked(decision, &share, true)?;
                 match &asked {
                     Asked::Refused(..) => shared.counts.refused_local.add(),
-                    _ => shared.counts.granted_local.add(),
+                    _ => {
+                        shared.counts.granted_local.add();
+                        line.meters.by_local.increment(1);
+                    }
                 }
                 Ok(asked)
             }
@@ -307,6 +309,7 @@ impl Call<'_> {
     }
 
     pub(crate) fn never(&self, cost_max: i64, quota: usize, policy: &Policy) -> Error {
+        self.bucket.line.meters.never.increment(1);
         Error::never(format!(
             "bucket {:?}: a cost of {} can never pass quota {quota} ({}), which lets {cost_max} \
              through at most; {}",
@@ -349,13 +352,24 @@ impl Call<'_> {
     }
 
     pub(crate) fn granted(&self, held: Held, waited: Micros) -> Permit {
-        self.bucket.line.shared.counts.granted.add();
-        Permit::from_store(held).after(micros(waited))
+        let line = &self.bucket.line;
+        line.shared.counts.granted.add();
+        line.meters.by_store.increment(1);
+        let waited = micros(waited);
+        line.meters.wait.record(waited.as_secs_f64());
+        Permit::from_store(held).after(waited)
     }
 
     pub(crate) fn refused(&self, refusal: Refusal) -> Refusal {
+        let line = &self.bucket.line;
         if !refusal.local {
-            self.bucket.line.shared.counts.refused.add();
+            line.shared.counts.refused.add();
+        }
+        match refusal.cause {
+            RefusedBy::Suspension => line.meters.refused_by_suspension.increment(1),
+            RefusedBy::Quota { .. } => line.meters.refused_by_quota.increment(1),
+            // Counted where it is made.
+            RefusedBy::Crowd { .. } => {}
         }
         tracing::debug!(bucket = refusal.bucket, retry_after = ?refusal.retry_after, "refused");
         refusal

@@ -57,6 +57,10 @@ impl Error {
         Self::new(Kind::Crowded, message)
     }
 
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// The same failure, told with the bucket it happened to.
     pub(crate) fn of_bucket(self, name: &str) -> Self {
         Self { message: format!("bucket {name:?}: {}", self.message), ..self }

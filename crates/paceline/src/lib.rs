@@ -32,6 +32,7 @@ mod into_policy;
 mod limiter;
 mod line;
 mod listen;
+mod meters;
 mod name;
 mod permit;
 mod stats;

@@ -75,7 +75,7 @@ pub(crate) struct Shared {
 }
 
 /// One call that may have to wait, counted until this is dropped.
-pub(crate) struct Waits<'a>(&'a AtomicUsize);
+pub(crate) struct Waits<'a>(&'a Line);
 
 /// How a limiter is opened when the defaults do not fit.
 #[derive(Debug, Clone)]
@@ -157,7 +157,10 @@ impl Limiter {
     /// # Errors
     /// When the store does not answer.
     pub async fn list(&self) -> Result<Vec<String>, Error> {
-        self.shared.store.list().await.inspect_err(|_| self.shared.counts.store_errors.add())
+        self.shared.store.list().await.inspect_err(|error| {
+            self.shared.counts.store_errors.add();
+            self.shared.store.meters().failed(error);
+        })
     }
 
     /// Stops a bucket for the whole fleet, until the later of its present end and `span` from now.
@@ -394,6 +397,7 @@ impl Shared {
     /// As [`told`](Self::told), of a failure.
     pub(crate) fn failed(&self, name: &str, error: Error) -> Error {
         self.counts.store_errors.add();
+        self.store.meters().failed(&error);
         error.of_bucket(name)
     }
 
@@ -405,15 +409,18 @@ impl Shared {
 
 impl<'a> Waits<'a> {
     /// `None` where as many wait as may.
-    pub(crate) fn one_more(shared: &'a Shared) -> Option<Self> {
-        let counted = Self(&shared.waiters);
+    pub(crate) fn one_more(line: &'a Line) -> Option<Self> {
+        let shared = &line.shared;
+        line.meters.waiters.increment(1.0);
+        let counted = Self(line);
         (shared.waiters.fetch_add(1, Ordering::Relaxed) < shared.waiters_max).then_some(counted)
     }
 }
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.meters.waiters.decrement(1.0);
+        self.0.shared.waiters.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

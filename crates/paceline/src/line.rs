@@ -13,6 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::away::LocalShare;
 use crate::error::Error;
 use crate::limiter::Shared;
+use crate::meters::Meters;
 use crate::permit::Held;
 use crate::stats::Count;
 use crate::store::Batched;
@@ -39,6 +40,7 @@ pub(crate) struct Line {
     pub(crate) share_used: AtomicBool,
     pub(crate) spent: Count,
     pub(crate) unspent: Count,
+    pub(crate) meters: Meters,
 }
 
 /// Who waits, and who drives.
@@ -98,6 +100,7 @@ impl Line {
             share_used: AtomicBool::new(false),
             spent: Count::default(),
             unspent: Count::default(),
+            meters: Meters::new(name),
         }
     }
 
@@ -344,6 +347,8 @@ impl Line {
         let mut waiting = self.waiting();
         match answer {
             Ok(Batched { batch, policy: stored }) => {
+                #[allow(clippy::cast_precision_loss, reason = "a gauge")]
+                self.meters.suspended.set(batch.sight.left as f64 / 1e6);
                 let policy = stored.clone().unwrap_or_else(|| Arc::clone(own));
                 waiting.driver.answered(&batch, &policy, now);
                 let events = waiting.driver.events();

@@ -12,13 +12,14 @@ pub(crate) mod url;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paceline_core::{Ask, Batch, Booking, Decision, Group, Look, Micros, Policy, Suspension};
 
 use self::url::StoreUrl;
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::meters::StoreMeters;
 
 /// A decision, and the bucket's policy where it is not the caller's own.
 #[derive(Debug)]
@@ -39,6 +40,7 @@ pub(crate) struct Batched {
 pub(crate) struct Store {
     place: Place,
     operations: AtomicU64,
+    meters: StoreMeters,
 }
 
 #[derive(Debug)]
@@ -65,7 +67,24 @@ impl Store {
                 Place::Redis(redis::Redis::open(server, clock, timeout).await?)
             }
         };
-        Ok(Self { place, operations: AtomicU64::new(0) })
+        let meters = StoreMeters::new(match place {
+            Place::Memory(_) => "memory",
+            Place::Host(_) => "host",
+            Place::Redis(_) => "redis",
+        });
+        Ok(Self { place, operations: AtomicU64::new(0), meters })
+    }
+
+    pub(crate) fn meters(&self) -> &StoreMeters {
+        &self.meters
+    }
+
+    /// Times an operation of a store that takes its time.
+    async fn timed<T>(&self, operation: impl Future<Output = T>) -> T {
+        let start = Instant::now();
+        let result = operation.await;
+        self.meters.took(start.elapsed());
+        result
     }
 
     /// Operations asked of the store since it was opened.
@@ -114,8 +133,8 @@ impl Store {
     ) -> Result<Taken, Error> {
         match self.place() {
             Place::Memory(memory) => local::take(memory, name, policy, ask).await,
-            Place::Host(host) => local::take(host, name, policy, ask).await,
-            Place::Redis(redis) => redis.take(name, policy, ask).await,
+            Place::Host(host) => self.timed(local::take(host, name, policy, ask)).await,
+            Place::Redis(redis) => self.timed(redis.take(name, policy, ask)).await,
         }
     }
 
@@ -129,8 +148,8 @@ impl Store {
     ) -> Result<Batched, Error> {
         match self.place() {
             Place::Memory(memory) => local::batch(memory, name, policy, groups).await,
-            Place::Host(host) => local::batch(host, name, policy, groups).await,
-            Place::Redis(redis) => redis.batch(name, policy, groups).await,
+            Place::Host(host) => self.timed(local::batch(host, name, policy, groups)).await,
+            Place::Redis(redis) => self.timed(redis.batch(name, policy, groups)).await,
         }
     }
 
@@ -138,8 +157,8 @@ impl Store {
     pub(crate) async fn give_back(&self, name: &str, booking: Booking) -> Result<bool, Error> {
         match self.place() {
             Place::Memory(memory) => local::give_back(memory, name, booking).await,
-            Place::Host(host) => local::give_back(host, name, booking).await,
-            Place::Redis(redis) => redis.give_back(name, booking).await,
+            Place::Host(host) => self.timed(local::give_back(host, name, booking)).await,
+            Place::Redis(redis) => self.timed(redis.give_back(name, booking)).await,
         }
     }
 

@@ -43,7 +43,7 @@ impl Call<'_> {
         let clock = &line.shared.clock;
         let start = clock.steady();
         let deadline_at = deadline.map(|deadline| start.saturating_add(deadline));
-        let Some(_counted) = Waits::one_more(&line.shared) else {
+        let Some(_counted) = Waits::one_more(line) else {
             return self.one_too_many(deadline_at.is_some());
         };
         let mut standing = match self.go_alone(deadline_at).await? {
@@ -114,6 +114,7 @@ impl Call<'_> {
             Ok(taken) => taken,
             Err(error) => {
                 drop(flight);
+                let error = line.shared.failed(&line.name, error);
                 return self.without_store(error).map(|it| Some(Went::Answered(it)));
             }
         };
@@ -206,6 +207,7 @@ impl Call<'_> {
         let line = &self.bucket.line;
         let waiters_max = line.shared.waiters_max;
         line.shared.counts.crowded.add();
+        line.meters.refused_by_crowd.increment(1);
         if !may_be_refused {
             return Err(Error::crowded(format!(
                 "bucket {:?}: {waiters_max} calls wait already, as many as may; make fewer at a time \

@@ -29,7 +29,7 @@ async fn is_granted(bucket: &Bucket) -> bool {
 }
 
 /// Whether a future is done after everything that can happen now has happened.
-async fn settled<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+pub(crate) async fn settled<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     for _ in 0..20 {
         let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
         if let Poll::Ready(value) = polled {
@@ -40,7 +40,7 @@ async fn settled<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> 
     None
 }
 
-fn ms(ms: u64) -> Duration {
+pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 

@@ -5,4 +5,6 @@ mod away;
 mod cancellation;
 mod environment;
 mod limiter;
+mod meters;
 mod tls;
+mod waiting;

@@ -379,3 +379,29 @@ async fn a_user_restricted_to_the_prefix_and_the_commands_needed_can_do_everythi
     let error = take(&outside, "api", &policy).await.unwrap_err();
     assert!(error.is_forbidden(), "{error}");
 }
+
+#[tokio::test]
+async fn a_word_of_every_change_reaches_who_listens() {
+    let server = RedisServer::start();
+    let store = open(&format!("{}?prefix=a*:", server.url()), BOUND).await.unwrap();
+    let mut words = store.words().await.unwrap();
+    let policy = policy("5/s");
+    take(&store, "api", &policy).await.unwrap();
+    assert!(!store.resume("api").await.unwrap());
+    store.suspend("ap{i}", 1_000_000, Suspension::default()).await.unwrap();
+    store.resume("ap{i}").await.unwrap();
+    store.set("api", &super::tests::policy("7/s"), false).await.unwrap();
+    store.set("api", &super::tests::policy("7/s"), false).await.unwrap();
+    store.delete("api").await.unwrap();
+    // Another fleet's bucket is none of ours.
+    let other = open(&server.url(), BOUND).await.unwrap();
+    other.suspend("api", 1_000_000, Suspension::default()).await.unwrap();
+    store.suspend("last", 1_000_000, Suspension::default()).await.unwrap();
+    let mut heard = Vec::new();
+    while heard.last().is_none_or(|name| name != "last") {
+        heard.push(words.next().await.unwrap());
+    }
+    assert_eq!(heard, ["ap{i}", "ap{i}", "api", "api", "last"]);
+    drop(server);
+    assert_eq!(words.next().await, None);
+}
