@@ -8,6 +8,8 @@
     reason = "a measuring program prints and fails loudly"
 )]
 
+mod crowd;
+mod fleet;
 mod host;
 mod memory;
 mod script;
@@ -27,9 +29,14 @@ fn main() {
     {
         return host::worker(rest);
     }
+    if let [first, rest @ ..] = &words[..]
+        && first == fleet::WORKER
+    {
+        return fleet::worker(rest);
+    }
     let word = words.first().map(String::as_str).unwrap_or_default();
     type Measure = fn() -> Figure;
-    let measures: [(&str, Measure); 12] = [
+    let measures: [(&str, Measure); 24] = [
         ("memory, try_acquire and spend", || {
             memory::handle("memory, try_acquire and spend", 150.0)
         }),
@@ -61,6 +68,18 @@ fn main() {
         ("Redis memory, two token buckets", || {
             script::memory("Redis memory, two token buckets", "50/s burst 10, 1000/h", 300)
         }),
+        ("fleet, 50 per 1 s, sliding, host", || fleets::fast(false, false)),
+        ("fleet, 50 per 1 s, sliding, redis", || fleets::fast(false, true)),
+        ("fleet, 50 per 1 s, fixed, host", || fleets::fast(true, false)),
+        ("fleet, 50 per 1 s, fixed, redis", || fleets::fast(true, true)),
+        ("fleet, 1000 per 10 s, sliding, host", || fleets::slow(false, false)),
+        ("fleet, 1000 per 10 s, sliding, redis", || fleets::slow(false, true)),
+        ("fleet, 1000 per 10 s, fixed, host", || fleets::slow(true, false)),
+        ("fleet, 1000 per 10 s, fixed, redis", || fleets::slow(true, true)),
+        ("fleet, 100 processes, redis", fleets::many),
+        ("crowd, memory", || crowd::local("crowd of 1000, memory", false, 2_000_000.0)),
+        ("crowd, host", || crowd::local("crowd of 1000, host", true, 2_000_000.0)),
+        ("crowd, redis", || crowd::redis("crowd of 1000, redis", 10.0, 1_000_000.0)),
         ("Redis memory, bucket and window", || {
             script::memory(
                 "Redis memory, bucket and window",
@@ -78,6 +97,50 @@ fn main() {
             "{what:<40} {measured:<50} target {target:<20} {}",
             if met { "met" } else { "MISSED" }
         );
+    }
+}
+
+/// The fleets of the figures.
+mod fleets {
+    use std::time::Duration;
+
+    use crate::Figure;
+    use crate::fleet::{Fleet, Wanted, measure};
+
+    pub(crate) fn fast(fixed: bool, redis: bool) -> Figure {
+        let what = name("50 per 1 s", fixed, redis);
+        let operations = if redis { 1.5 } else { f64::INFINITY };
+        measure(&what, fleet(50, 1, fixed, redis), Wanted { share: 0.93, operations })
+    }
+
+    pub(crate) fn slow(fixed: bool, redis: bool) -> Figure {
+        let what = name("1000 per 10 s", fixed, redis);
+        let operations = if redis { 0.3 } else { f64::INFINITY };
+        measure(&what, fleet(1_000, 10, fixed, redis), Wanted { share: 0.98, operations })
+    }
+
+    pub(crate) fn many() -> Figure {
+        let fleet = Fleet { processes: 100, ..fleet(50, 1, false, true) };
+        measure("fleet of 100, redis", fleet, Wanted { share: 0.93, operations: 3.0 })
+    }
+
+    fn name(quota: &str, fixed: bool, redis: bool) -> String {
+        let (kind, store) =
+            (if fixed { "fixed" } else { "sliding" }, if redis { "redis" } else { "host" });
+        format!("fleet, {quota}, {kind}, {store}")
+    }
+
+    fn fleet(limit: usize, seconds: u64, fixed: bool, redis: bool) -> Fleet {
+        Fleet {
+            policy: format!("strict {limit}/{seconds}s guard 30ms"),
+            limit,
+            interval: Duration::from_secs(seconds),
+            fixed,
+            redis,
+            processes: 8,
+            callers: 20,
+            seconds: 30,
+        }
     }
 }
 

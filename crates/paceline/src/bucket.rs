@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::into_policy::IntoPolicy;
 use crate::limiter::Limiter;
 use crate::line::Line;
-use crate::permit::{GrantedBy, Held, Permit};
+use crate::permit::{GrantedBy, Held, LONG_AGO, Permit};
 use crate::status::Status;
 use crate::store::Taken;
 
@@ -296,9 +296,9 @@ impl Call<'_> {
             Decision::Granted { .. } if local => {
                 Ok(Asked::Free(Permit::without_store(GrantedBy::Local)))
             }
-            Decision::Granted { wait_us, booking } => {
-                let due_at = line.shared.clock.steady() + wait_us;
-                Ok(Asked::Placed(Held::new(line, booking, due_at)))
+            // Nobody looks at the clock for a permit that will hardly be dropped unspent.
+            Decision::Granted { booking, .. } => {
+                Ok(Asked::Placed(Held::new(line, booking, LONG_AGO)))
             }
             Decision::Denied { retry_after_us, cause } => {
                 let refusal = self.refusal(retry_after_us, cause, policy, local);
@@ -399,7 +399,7 @@ impl Drop for InFlight {
                 // Dropped, the place goes back.
                 if let Ok(Taken { decision: Decision::Granted { booking, .. }, .. }) = taking.await
                 {
-                    Held::new(&line, booking, Micros::MIN / 2).give_back();
+                    Held::new(&line, booking, LONG_AGO).give_back();
                 }
                 drop(returning);
             });

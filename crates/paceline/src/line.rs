@@ -14,7 +14,7 @@ use crate::away::LocalShare;
 use crate::error::Error;
 use crate::limiter::Shared;
 use crate::meters::Meters;
-use crate::permit::Held;
+use crate::permit::{Held, LONG_AGO};
 use crate::stats::Count;
 use crate::store::Batched;
 
@@ -212,7 +212,7 @@ impl Line {
                     waiter.send(Outcome::Never(cost_max, quota, Arc::clone(policy)))
                 }
                 Event::GiveBack(booking) => {
-                    Held::new(self, booking, Micros::MIN / 2).give_back();
+                    Held::new(self, booking, LONG_AGO).give_back();
                     Ok(())
                 }
             };

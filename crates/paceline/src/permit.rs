@@ -14,6 +14,9 @@ use crate::line::Line;
 /// its permits count as spent, too.
 const UNSPENT_SUSPICIOUS: u64 = 16;
 
+/// When a place was due that nobody may have after this one: it goes back to the bucket.
+pub(crate) const LONG_AGO: Micros = Micros::MIN / 2;
+
 /// One granted call. Call [`spend`](Self::spend) right before the request goes out; a permit
 /// dropped before that gives its place back to the bucket.
 ///
