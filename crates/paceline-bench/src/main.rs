@@ -8,9 +8,11 @@
     reason = "a measuring program prints and fails loudly"
 )]
 
+mod buckets;
 mod crowd;
 mod fleet;
 mod host;
+mod latency;
 mod memory;
 mod script;
 
@@ -36,7 +38,7 @@ fn main() {
     }
     let word = words.first().map(String::as_str).unwrap_or_default();
     type Measure = fn() -> Figure;
-    let measures: [(&str, Measure); 24] = [
+    let measures: [(&str, Measure); 28] = [
         ("memory, try_acquire and spend", || {
             memory::handle("memory, try_acquire and spend", 150.0)
         }),
@@ -77,6 +79,12 @@ fn main() {
         ("fleet, 1000 per 10 s, fixed, host", || fleets::slow(true, false)),
         ("fleet, 1000 per 10 s, fixed, redis", || fleets::slow(true, true)),
         ("fleet, 100 processes, redis", fleets::many),
+        ("uncontended acquire over redis", || {
+            latency::against_ping("uncontended acquire over redis", 1.3)
+        }),
+        ("wake-ups, host", || latency::wake_ups("wake-ups, host", false, 2.0)),
+        ("wake-ups, redis", || latency::wake_ups("wake-ups, redis", true, 2.0)),
+        ("a million buckets", || buckets::million("a million buckets in redis", 300.0, 0.7)),
         ("crowd, memory", || crowd::local("crowd of 1000, memory", false, 2_000_000.0)),
         ("crowd, host", || crowd::local("crowd of 1000, host", true, 2_000_000.0)),
         ("crowd, redis", || crowd::redis("crowd of 1000, redis", 10.0, 1_000_000.0)),
