@@ -20,6 +20,7 @@
 --   set        2 numbers: pinned 0 policy's            3 plan  4 text
 --   suspend    2 for_us      3 reason       4 by
 --   give_back  2 granted_at  3 due          4 cost   5 before
+--   answered   2 granted_at  3 due          4 cost
 --   resume, look
 --   numbers    packed doubles, big endian, since parsing text would be a tenth of the work: those
 --              named, then the policy's keep_us and three a quota: rate unit capacity of a token
@@ -34,7 +35,7 @@
 --                     calls with one moment its due and how many}, then as take where one was not
 --                     granted, then the policy's text as there. Those behind it were not decided.
 --          set        {changed}       suspend  {left_us}     resume  {was}
---          give_back  {given}         look     {now, the hash}
+--          give_back  {given}         answered {moved}       look     {now, the hash}
 --
 -- All numbers are whole and below 2^53, so exact; '%d' prints them whole (tostring would not).
 -- The usual call makes no function, parses nothing it does not need and asks the server four times:
@@ -454,6 +455,63 @@ elseif op == 'give_back' then
   end
   at = back_to
   reply, writes = {1}, true
+
+elseif op == 'answered' then
+  local granted_at, due, cost, moved = ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0, 0
+  local stands = plan and granted_at > hash.made + 0 and (now >= was_seen or granted_at > was_seen)
+  local i = 0
+  for interval in string.gmatch(stands and plan or '', ' [bw] %S+ %S+ %S+ (%S+)') do
+    i = i + 1
+    local span_us, chunk = numbers[3 * i - 1], -numbers[3 * i]
+    if numbers[3 * i] < 0 and windows[i] and span_us > interval + 0 and due + span_us > at then
+      -- Its tokens come out of the first entries that can hold them, and count as of `time`.
+      local time, left, times, tokens = bucket_time - (span_us - interval), cost, {}, {}
+      local used, newest, held, others = match(windows[i], '^(%S+) (%S+) (%S+)(.*)$')
+      for at_, held_ in string.gmatch(others .. ' ' .. newest .. ' ' .. held, '(%S+) (%S+)') do
+        at_, held_ = at_ + 0, held_ + 0
+        if at_ == due or at_ > due and chunk > 1 then
+          local out = math.min(left, held_)
+          held_, left = held_ - out, left - out
+        end
+        if held_ > 0 then
+          times[#times + 1], tokens[#tokens + 1] = at_, held_
+        end
+      end
+      if left < cost then
+        local k = 1
+        while times[k] and times[k] < time do
+          k = k + 1
+        end
+        if times[k] == time then
+          tokens[k] = tokens[k] + cost - left
+        elseif k > 1 and tokens[k - 1] < chunk then
+          times[k - 1], tokens[k - 1] = time, tokens[k - 1] + cost - left
+        else
+          table.insert(times, k, time)
+          table.insert(tokens, k, cost - left)
+        end
+        if #times > 65 then
+          local least = 1
+          for j = 2, #times - 1 do
+            if tokens[j] + tokens[j + 1] < tokens[least] + tokens[least + 1] then
+              least = j
+            end
+          end
+          tokens[least + 1] = tokens[least + 1] + tokens[least]
+          table.remove(times, least)
+          table.remove(tokens, least)
+        end
+        local text = ''
+        for j = 1, #times - 1 do
+          text = format('%s %d %d', text, times[j], tokens[j])
+        end
+        windows[i] = format('%s %d %d%s', used, times[#times], tokens[#times], text)
+        call('HSET', key, 'window ' .. i, windows[i])
+        moved = moved + cost - left
+      end
+    end
+  end
+  reply, writes = {moved > 0 and 1 or 0}, moved > 0
 
 elseif op == 'suspend' then
   local until_ = now + ARGV[2]

@@ -387,7 +387,7 @@ pub fn give_back(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> bo
             }
             // Once its span is over, its tokens have left the window by themselves.
             (Gate::Window { span_us, .. }, Level::Window(window)) if booking.due + span_us > at => {
-                give_back_window(window, booking);
+                window.take_out(booking);
             }
             _ => {}
         }
@@ -397,18 +397,34 @@ pub fn give_back(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> bo
     true
 }
 
-/// Takes the booking's tokens out of the first entries that can hold them.
-fn give_back_window(window: &mut Window, booking: Booking) {
-    let mut back = booking.cost;
-    for (time, tokens) in &mut window.entries {
-        if *time >= booking.due {
-            let out = back.min(*tokens);
-            *tokens -= out;
-            back -= out;
-            window.used -= out;
+/// The answer to a booking's call has come, so the call had arrived: from now on its tokens leave
+/// each window the plain interval after now. Until then they stay for interval and guard after
+/// their grant, in case the answer is long on its way; so a guard as long as a call can last costs
+/// no more than what calls really last. Says whether anything changed.
+pub fn answered(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> bool {
+    let Some(bucket) = slot.as_mut() else { return false };
+    let Some(policy) = bucket.policy.as_deref() else { return false };
+    let state = &mut bucket.state;
+    if booking.granted_at <= state.made_at(now) {
+        return false;
+    }
+    let clock = state.clock.seen_at(now);
+    let mut moved = 0;
+    for (gate, level) in policy.gates().iter().zip(&mut state.levels) {
+        if let (Gate::Window { span_us, interval_us, chunk, .. }, Level::Window(window)) =
+            (gate, level)
+            && span_us > interval_us
+            // Else it may have left, and what is there is somebody else's.
+            && booking.due + span_us > state.at
+        {
+            let time = clock.bucket_time(now) - (span_us - interval_us);
+            moved += window.move_to(time, booking, *chunk);
         }
     }
-    window.entries.retain(|(_, tokens)| *tokens > 0);
+    if moved > 0 {
+        state.keep(clock);
+    }
+    moved > 0
 }
 
 /// Stops the bucket for everybody until the later of the present end and `now + for_us`; what is

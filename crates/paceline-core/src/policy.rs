@@ -324,6 +324,14 @@ impl Policy {
         Self::build(self.quotas.iter().map(share).collect(), self.idle_us)
     }
 
+    /// Whether it makes a difference when the answer to a call came: whether there is a window with
+    /// a guard.
+    #[must_use]
+    pub fn counts_answers(&self) -> bool {
+        let is_guarded = |quota: &Quota| quota.shape == Shape::Window && quota.guard_us > 0;
+        self.quotas.iter().any(is_guarded)
+    }
+
     /// What each quota brings, for estimates.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub(crate) fn rates(&self) -> impl Iterator<Item = Rate> {

@@ -39,6 +39,8 @@ pub enum Call<'a> {
     },
     /// Gives a booking back; see [`crate::decide::give_back`].
     GiveBack(Booking),
+    /// The answer to a booking's call has come; see [`crate::decide::answered`].
+    Answered(Booking),
     /// Suspends; see [`crate::decide::suspend`].
     Suspend {
         /// For how long from now.
@@ -89,6 +91,10 @@ impl<'a> Call<'a> {
             Self::GiveBack(Booking { cost, granted_at, due, before }) => {
                 args.push(op("give_back"));
                 args.extend([granted_at, due, cost, before].map(|it| number(*it)));
+            }
+            Self::Answered(Booking { cost, granted_at, due, .. }) => {
+                args.push(op("answered"));
+                args.extend([granted_at, due, cost].map(|it| number(*it)));
             }
             Self::Suspend { for_us, why } => {
                 args.extend([op("suspend"), number(*for_us)]);

@@ -4,12 +4,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::policy::{Gate, IDLE_DEFAULT_US};
+use crate::decide::Booking;
+use crate::policy::{Gate, IDLE_DEFAULT_US, WINDOW_ENTRIES_MAX};
 use crate::{Micros, Policy, SPAN_MAX_US};
 
 /// A pinned policy outlives the idle bucket by this much: ten years, which is an expiry and yet
 /// never comes.
 pub const PINNED_US: Micros = SPAN_MAX_US;
+
+/// Most entries of one window: those of whole chunks, and the newest.
+const ENTRIES_MAX: usize = WINDOW_ENTRIES_MAX as usize + 1;
 
 /// One bucket as a store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -250,6 +254,64 @@ impl Window {
             }
             _ => self.entries.push_back((time, tokens)),
         }
+    }
+
+    /// Takes a booking's tokens out of the first entries that can hold them; how many there were.
+    pub(crate) fn take_out(&mut self, booking: Booking) -> i64 {
+        self.take_out_where(booking, |time| time >= booking.due)
+    }
+
+    fn take_out_where(&mut self, booking: Booking, holds: impl Fn(Micros) -> bool) -> i64 {
+        let mut left = booking.cost;
+        for (time, tokens) in &mut self.entries {
+            if holds(*time) {
+                let out = left.min(*tokens);
+                *tokens -= out;
+                left -= out;
+            }
+        }
+        self.entries.retain(|(_, tokens)| *tokens > 0);
+        self.used -= booking.cost - left;
+        booking.cost - left
+    }
+
+    /// Counts a booking's tokens as taken at `time` instead; how many there were. Where entries
+    /// stand for several calls, one before it of fewer than `chunk` tokens is joined with them and
+    /// then counts as of `time`; and where there would be too many all the same, the two neighbours
+    /// with the fewest tokens become one, as of the later. Both err on the safe side.
+    pub(crate) fn move_to(&mut self, time: Micros, booking: Booking, chunk: i64) -> i64 {
+        let tokens = match chunk {
+            // Each entry is of its own moment.
+            1 => self.take_out_where(booking, |at| at == booking.due),
+            _ => self.take_out(booking),
+        };
+        if tokens == 0 {
+            return 0;
+        }
+        self.used += tokens;
+        let index = self.entries.partition_point(|(other, _)| *other < time);
+        let joined = match self.entries.get_mut(index) {
+            Some((other, held)) if *other == time => Some(held),
+            _ => match index.checked_sub(1).and_then(|it| self.entries.get_mut(it)) {
+                Some((other, held)) if *held < chunk => {
+                    *other = time;
+                    Some(held)
+                }
+                _ => None,
+            },
+        };
+        match joined {
+            Some(held) => *held += tokens,
+            None => self.entries.insert(index, (time, tokens)),
+        }
+        if self.entries.len() > ENTRIES_MAX {
+            let sum = |it: &usize| self.entries[*it].1 + self.entries[it + 1].1;
+            let least = (0..self.entries.len() - 1).min_by_key(sum).unwrap_or(0);
+            if let Some((_, held)) = self.entries.remove(least) {
+                self.entries[least].1 += held;
+            }
+        }
+        tokens
     }
 
     /// Forgets the oldest entry.

@@ -63,8 +63,10 @@ enum Happening {
     Answered { process: usize, life: u64, flight: u64, answer: Option<(Batch, Arc<Policy>)> },
     /// A place that is given back reaches the store.
     GivenBack(Booking),
+    /// That its answer has come reaches the store.
+    AnswerTold(Booking),
     /// A call reaches the provider.
-    Arrives { process: usize, life: u64, caller: usize, waited_us: Micros, cost: i64 },
+    Arrives { process: usize, life: u64, caller: usize, waited_us: Micros, booking: Booking },
     /// A word of a change reaches a process.
     Told { process: usize },
     /// Something goes wrong, or somebody operates.
@@ -172,8 +174,12 @@ impl<'a> Fleet<'a> {
                 self.store.give_back(booking, self.now);
                 self.checks.given_back(booking);
             }
-            Happening::Arrives { process, life, caller, waited_us, cost } => {
-                self.arrives(process, life, caller, waited_us, cost);
+            Happening::AnswerTold(booking) => {
+                self.recorder.asked_store();
+                self.store.answered(booking, self.now);
+            }
+            Happening::Arrives { process, life, caller, waited_us, booking } => {
+                self.arrives(process, life, caller, waited_us, booking);
             }
             Happening::Told { process } => {
                 self.processes[process].driver.changed(self.now);
@@ -263,8 +269,8 @@ impl<'a> Fleet<'a> {
         let here = &mut self.processes[process];
         let (came_at, life) = (here.came_at[caller], here.life);
         let at = now + self.rng.i64(0..=self.scenario.jitter_us);
-        let (waited_us, cost) = (now - came_at, booking.cost);
-        self.at(at, Happening::Arrives { process, life, caller, waited_us, cost });
+        let waited_us = now - came_at;
+        self.at(at, Happening::Arrives { process, life, caller, waited_us, booking });
         Ok(())
     }
 
@@ -315,9 +321,16 @@ impl<'a> Fleet<'a> {
         self.drive(process)
     }
 
-    fn arrives(&mut self, process: usize, life: u64, caller: usize, waited_us: Micros, cost: i64) {
+    fn arrives(
+        &mut self,
+        process: usize,
+        life: u64,
+        caller: usize,
+        waited_us: Micros,
+        booking: Booking,
+    ) {
         let at = self.now - START;
-        let accepted = (0..cost).all(|_| self.provider.arrive(at).is_ok());
+        let accepted = (0..booking.cost).all(|_| self.provider.arrive(at).is_ok());
         self.recorder.call(process, waited_us, at, accepted);
         if self.processes[process].life == life {
             let rest_us = match self.scenario.demand {
@@ -331,8 +344,12 @@ impl<'a> Fleet<'a> {
                 _ => 0,
             };
             let way_us = self.rng.i64(0..=self.scenario.jitter_us);
-            let at = self.now + self.scenario.answer_us + way_us + rest_us;
-            self.at(at, Happening::Wants { process, caller });
+            let at = self.now + self.scenario.answer_us + way_us;
+            if self.scenario.answers && self.policy.counts_answers() {
+                let at = at + self.scenario.delay_us;
+                self.at(at, Happening::AnswerTold(booking));
+            }
+            self.at(at + rest_us, Happening::Wants { process, caller });
         }
     }
 

@@ -45,6 +45,8 @@ pub struct Scenario {
     pub deadline_us: Option<Micros>,
     /// Calls cost from 1 to this many tokens, at random.
     pub cost_max: i64,
+    /// Whether callers tell when the answer to a call has come, so that windows count from it.
+    pub answers: bool,
     /// What goes wrong.
     pub faults: Faults,
     /// What all that is random comes from.
@@ -79,6 +81,7 @@ impl Scenario {
             lookahead_us: 1_000_000,
             deadline_us: None,
             cost_max: 1,
+            answers: false,
             faults: Faults::default(),
             seed: 0,
         }

@@ -336,7 +336,7 @@ impl Call<'_> {
             let (line, policy) = (Arc::clone(line), Arc::clone(policy));
             async move { line.shared.store.take(&line.name, &policy, ask).await }
         };
-        let mut flight = InFlight { taking: Some(Box::pin(taking)), line: Arc::clone(line) };
+        let mut flight = Flight { taking: Some(Box::pin(taking)), line: Arc::clone(line) };
         std::future::poll_fn(|context| {
             let Some(taking) = &mut flight.taking else { return Poll::Pending };
             let answer = std::task::ready!(taking.as_mut().poll(context));
@@ -384,12 +384,12 @@ type Taking = Pin<Box<dyn Future<Output = Result<Taken, Error>> + Send>>;
 
 /// A decision on its way. Dropped early it goes on in the background, and a place that is granted
 /// then goes back.
-struct InFlight {
+struct Flight {
     taking: Option<Taking>,
     line: Arc<Line>,
 }
 
-impl Drop for InFlight {
+impl Drop for Flight {
     fn drop(&mut self) {
         if let Some(taking) = self.taking.take() {
             let line = Arc::clone(&self.line);

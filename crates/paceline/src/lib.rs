@@ -50,7 +50,7 @@ pub use bucket::{Bucket, Call};
 pub use error::Error;
 pub use into_policy::IntoPolicy;
 pub use limiter::{Limiter, LimiterBuilder, STORE_DEFAULT, STORE_VARIABLE, WHEN_AWAY_VARIABLE};
-pub use permit::{GrantedBy, Permit};
+pub use permit::{GrantedBy, InFlight, Permit};
 pub use stats::Stats;
 pub use status::{QuotaStatus, Status, SuspensionStatus};
 

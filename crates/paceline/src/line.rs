@@ -112,6 +112,11 @@ impl Line {
         self.shared.clock.steady()
     }
 
+    /// Whether the bucket's policy, as far as is known, counts calls from their answers on.
+    pub(crate) fn counts_answers(&self) -> bool {
+        self.waiting().policy.counts_answers()
+    }
+
     /// Whether the next call may ask the store on its own. Where crowds pay, one call in a row of
     /// quick ones stands in line to see whether one has formed.
     pub(crate) fn may_go_alone(&self) -> bool {
@@ -374,6 +379,9 @@ impl Line {
 
     /// The store is there: this process's own share ends.
     pub(crate) fn store_answered(&self, stored: Option<Arc<Policy>>) {
+        if let Some(stored) = &stored {
+            self.waiting().policy = Arc::clone(stored);
+        }
         if stored.is_some() || self.share_used.load(Ordering::Relaxed) {
             self.share_used.store(stored.is_some(), Ordering::Relaxed);
             self.share().store_answered(stored);

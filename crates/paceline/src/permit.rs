@@ -1,6 +1,5 @@
 //! One granted call. Spent right before the call goes out; given back when dropped unspent.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -40,6 +39,32 @@ pub struct Permit {
     held: Option<Held>,
     granted_by: GrantedBy,
     waited: Duration,
+}
+
+/// A call under way, which its window counts until its guard is over or the answer has come.
+/// Dropped without an answer (a call that failed or was cancelled may have arrived all the same),
+/// it is counted until the guard is over.
+#[derive(Debug)]
+#[must_use = "tell it when the answer has come"]
+pub struct InFlight {
+    sent: Option<(Arc<Line>, Booking)>,
+}
+
+impl InFlight {
+    /// The answer has come. Told in the background; if that fails, the call is counted until the
+    /// guard is over.
+    pub fn answered(self) {
+        if let Some((line, booking)) = self.sent
+            && line.counts_answers()
+        {
+            in_background(&line, move |line: Arc<Line>| async move {
+                if let Err(error) = line.shared.store.answered(&line.name, booking).await {
+                    let error = line.shared.failed(&line.name, error);
+                    tracing::debug!(%error, "an answer could not be told");
+                }
+            });
+        }
+    }
 }
 
 /// Who granted a permit.
@@ -87,6 +112,31 @@ impl Permit {
         }
     }
 
+    /// Uses the permit, as [`spend`](Self::spend) does, for a call whose answer will be told.
+    ///
+    /// Windows then count the call from its answer on. A guard as long as a call can ever last (its
+    /// timeout, `window 100/m guard 30s`) keeps the window's promise however slow the network is,
+    /// and costs only what calls really last. Each answer told is one more operation on the store;
+    /// without a guarded window in the policy it is none.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+    /// # let limiter = paceline::Limiter::open("memory:").await?;
+    /// # let bucket = limiter.bucket("reports", "window 100/m guard 30s")?;
+    /// # async fn call_the_api() {}
+    /// let call = bucket.acquire().await?.in_flight();
+    /// call_the_api().await;
+    /// call.answered();
+    /// # Ok(()) }
+    /// ```
+    pub fn in_flight(mut self) -> InFlight {
+        let held = self.held.take();
+        if let Some(held) = &held {
+            held.line.spent.add();
+        }
+        InFlight { sent: held.map(Held::send) }
+    }
+
     /// Who granted it.
     #[must_use]
     pub fn granted_by(&self) -> GrantedBy {
@@ -131,6 +181,12 @@ impl Held {
         self.owed = false;
     }
 
+    /// As [`release`](Self::release); what is needed to tell of its answer.
+    fn send(mut self) -> (Arc<Line>, Booking) {
+        self.owed = false;
+        (Arc::clone(&self.line), self.booking)
+    }
+
     pub(crate) fn due_at(&self) -> Micros {
         self.due_at
     }
@@ -155,26 +211,32 @@ impl Drop for Held {
 }
 
 fn give_back(line: &Arc<Line>, booking: Booking) {
-    let line = Arc::clone(line);
-    let shared = Arc::clone(&line.shared);
-    let runtime = shared.runtime.clone();
-    let mut giving: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
-        let shared = &line.shared;
-        match shared.store.give_back(&line.name, booking).await {
-            Ok(_) => shared.counts.given_back.add(),
+    in_background(line, move |line| async move {
+        match line.shared.store.give_back(&line.name, booking).await {
+            Ok(_) => line.shared.counts.given_back.add(),
             Err(error) => {
-                shared.counts.store_errors.add();
-                tracing::debug!(bucket = line.name, %error, "a place could not be given back");
+                let error = line.shared.failed(&line.name, error);
+                tracing::debug!(%error, "a place could not be given back");
             }
         }
     });
+}
+
+/// Asks something of the store for nobody who waits: at once where it answers without waiting, else
+/// on the runtime the limiter was opened in.
+fn in_background<F>(line: &Arc<Line>, ask: impl FnOnce(Arc<Line>) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let shared = Arc::clone(&line.shared);
+    let mut asking = Box::pin(ask(Arc::clone(line)));
     let mut context = Context::from_waker(Waker::noop());
     // A store that waits needs the runtime's timer, so it is not asked here: the runtime may be on
     // its way out, and then drops what it is given.
-    if shared.store.answers_later() || giving.as_mut().poll(&mut context).is_pending() {
+    if shared.store.answers_later() || asking.as_mut().poll(&mut context).is_pending() {
         let returning = shared.returning();
-        runtime.spawn(async move {
-            giving.await;
+        shared.runtime.spawn(async move {
+            asking.await;
             drop(returning);
         });
     }

@@ -162,6 +162,15 @@ impl Store {
         }
     }
 
+    /// The answer to a booking's call has come; whether that changed anything.
+    pub(crate) async fn answered(&self, name: &str, booking: Booking) -> Result<bool, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::answered(memory, name, booking).await,
+            Place::Host(host) => self.timed(local::answered(host, name, booking)).await,
+            Place::Redis(redis) => self.timed(redis.answered(name, booking)).await,
+        }
+    }
+
     /// Suspends; what is left of the suspension in microseconds.
     pub(crate) async fn suspend(
         &self,

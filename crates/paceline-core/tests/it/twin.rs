@@ -26,6 +26,8 @@ const POLICIES: &[&str] = &[
     "window 64/s, window 640/m, 3/s burst 200",
     "0/m",
     "13/7s burst 4 guard 7ms",
+    "window 20/s guard 2s, 100/m burst 9",
+    "window 200/s guard 9s",
 ];
 
 /// What a step does, with bookings already filled in.
@@ -33,6 +35,7 @@ enum Step {
     Plain(Op),
     Batch(Vec<Group>),
     GiveBack(Booking),
+    Answered(Booking),
 }
 
 #[test]
@@ -121,12 +124,16 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
             Step::GiveBack(booking) => {
                 format!("{:?}", [i64::from(decide::give_back(&mut slot, *booking, now))])
             }
+            Step::Answered(booking) => {
+                format!("{:?}", [i64::from(decide::answered(&mut slot, *booking, now))])
+            }
         };
         twin.queue(&call(&step, &own), now);
         let described = match step {
             Step::Plain(op) => format!("{op:?}"),
             Step::Batch(groups) => format!("batch {groups:?}"),
             Step::GiveBack(booking) => format!("give back {booking:?}"),
+            Step::Answered(booking) => format!("answered {booking:?}"),
         };
         expected.push((now, described, answer, slot.clone()));
     }
@@ -173,6 +180,7 @@ fn random_step(rng: &mut fastrand::Rng, bookings: &[Booking]) -> Step {
         3..=4 => Step::Plain(Op::Resume),
         5..=7 => Step::Plain(Op::Set { policy: random_policy(rng) }),
         8..=15 => match booking(rng) {
+            Some(booking) if rng.bool() => Step::Answered(booking),
             Some(booking) => Step::GiveBack(booking),
             None => Step::Plain(Op::Resume),
         },
@@ -217,6 +225,7 @@ fn call(step: &Step, own: &Arc<Policy>) -> Vec<Vec<u8>> {
         Step::Plain(Op::Set { policy }) => Call::Set { policy, pinned: false },
         Step::Batch(groups) => Call::Batch { policy: own, groups },
         Step::GiveBack(booking) => Call::GiveBack(*booking),
+        Step::Answered(booking) => Call::Answered(*booking),
     };
     call.args(None).into_iter().map(|arg| arg.into_owned()).collect()
 }

@@ -40,6 +40,10 @@ impl Store {
         self.operate(now, |slot, now| decide::give_back(slot, booking, now))
     }
 
+    pub(super) fn answered(&mut self, booking: Booking, now: Micros) {
+        self.operate(now, |slot, now| decide::answered(slot, booking, now));
+    }
+
     pub(super) fn suspend(&mut self, for_us: Micros, now: Micros) {
         let why = Suspension { reason: "a fault".to_owned(), by: String::new() };
         self.operate(now, |slot, now| decide::suspend(slot, for_us, why, now));

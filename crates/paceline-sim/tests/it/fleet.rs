@@ -22,7 +22,6 @@ fn run(scenario: &Scenario) -> Report {
 #[test]
 fn a_few_hundred_seeds_hold_the_design_whatever_goes_wrong() {
     let first = fastrand::u64(..1 << 40);
-    println!("seeds from {first}");
     for seed in first..first + 300 {
         if let Err(error) = soak(seed) {
             panic!("{error}; again: cargo xtask soak --from {seed} --seeds 1");
@@ -73,6 +72,24 @@ fn a_provider_that_wants_a_gap_is_never_refused_a_strict_quota_of_one() {
             assert!(report.share > 0.75, "{provider}: {}", report.share);
         }
     }
+}
+
+#[test]
+fn a_window_that_counts_from_the_answer_needs_no_estimate_of_the_network() {
+    // Calls take up to two seconds to arrive, forty times what the default guard covers.
+    let mut refused_paced = 0;
+    for kind in ["sliding", "fixed", "first"] {
+        let run = |policy: &str, answers| {
+            let fleet = scenario(policy, &format!("{kind} 100/m"), 8, 600);
+            run(&Scenario { jitter_us: 2_000_000, answers, ..fleet })
+        };
+        refused_paced += run("strict 100/m", false).refused;
+        let told = run("100/m burst 1, window 100/m guard 30s", true);
+        assert_eq!(told.refused, 0, "{kind}");
+        let untold = run("100/m burst 1, window 100/m guard 30s", false);
+        assert!(told.share > 0.93 && untold.share < 0.72, "{} {}", told.share, untold.share);
+    }
+    assert!(refused_paced > 0, "the network is slow");
 }
 
 #[test]

@@ -37,6 +37,7 @@ macro_rules! contract {
                 c17_a_new_policy_binds_every_caller_on_its_next_call
                 a_suspension_stops_everybody_and_only_resume_ends_it_early
                 a_name_without_a_bucket_can_be_suspended
+                a_call_that_was_answered_leaves_its_window_an_interval_later
                 a_booking_stands_until_it_is_void_and_can_be_given_back
                 c29_odd_names_are_buckets_of_their_own
                 a_deleted_bucket_starts_anew
@@ -345,6 +346,25 @@ pub(crate) async fn a_booking_stands_until_it_is_void_and_can_be_given_back(test
     tested.store.set("api", &policy("2/s"), false).await.unwrap();
     assert_eq!(check(again).await, Standing::Void);
     assert!(!tested.store.give_back("api", again).await.unwrap());
+}
+
+pub(crate) async fn a_call_that_was_answered_leaves_its_window_an_interval_later(tested: Tested) {
+    let guarded = policy("window 1/s guard 30s");
+    let first = tested.booked("api", &guarded, 0).await;
+    tested.advance(Duration::from_millis(300));
+    assert!(tested.store.answered("api", first).await.unwrap());
+    let denied = tested.take("api", &guarded, 1, 0).await;
+    let wanted = Decision::Denied { retry_after_us: 1_000_000, cause: Cause::Quota(1) };
+    assert_eq!(denied, wanted);
+    tested.advance(Duration::from_secs(1));
+    let second = tested.booked("api", &guarded, 0).await;
+    // Not answered, it stays for the guard; and the first has left already.
+    assert!(!tested.store.answered("api", first).await.unwrap());
+    let denied = tested.take("api", &guarded, 1, 0).await;
+    let wanted = Decision::Denied { retry_after_us: 31_000_000, cause: Cause::Quota(1) };
+    assert_eq!(denied, wanted);
+    tested.store.set("api", &policy("window 2/s guard 30s"), false).await.unwrap();
+    assert!(!tested.store.answered("api", second).await.unwrap(), "void under another policy");
 }
 
 pub(crate) async fn c29_odd_names_are_buckets_of_their_own(tested: Tested) {

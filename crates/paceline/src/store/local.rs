@@ -82,6 +82,18 @@ pub(super) async fn give_back(
     store.update(name, operation).await
 }
 
+pub(super) async fn answered(
+    store: &impl Local,
+    name: &str,
+    booking: Booking,
+) -> Result<bool, Error> {
+    let operation = |slot: &mut Option<Bucket>, now| {
+        let moved = decide::answered(slot, booking, now);
+        (moved, Change::when(moved))
+    };
+    store.update(name, operation).await
+}
+
 pub(super) async fn suspend(
     store: &impl Local,
     name: &str,

@@ -110,6 +110,10 @@ impl Redis {
         flag(self.call(name, &Call::GiveBack(booking)).await?)
     }
 
+    pub(crate) async fn answered(&self, name: &str, booking: Booking) -> Result<bool, Error> {
+        flag(self.call(name, &Call::Answered(booking)).await?)
+    }
+
     pub(crate) async fn suspend(
         &self,
         name: &str,
