@@ -59,7 +59,7 @@ fn install_redis() -> Result<(), Failed> {
     }
 }
 
-fn step(command: &mut Command) -> Result<(), Failed> {
+pub(crate) fn step(command: &mut Command) -> Result<(), Failed> {
     announce(command);
     let status = command.status().map_err(|e| {
         fail(&format!("cannot run {}: {e}", command.get_program().to_string_lossy()))
@@ -123,7 +123,7 @@ impl Count {
 
 /// The cargo that runs this, without what it has set for this program alone: some build scripts
 /// (ring's) look at that, and would build again for each cargo run outside of xtask.
-fn cargo() -> Command {
+pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();

@@ -2,6 +2,7 @@
 //! Rust and nothing else as in the workflow; `cargo xtask` alone prints the list.
 
 mod ci;
+mod soak;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ const USAGE: &str = "\
 cargo xtask <chore>
 
   ci    install redis-server if it is missing; then check format, lints, docs, licences and tests
+  soak  simulate random fleets: --seeds N of them (1000), --from SEED on (0)
 ";
 
 fn main() -> ExitCode {
@@ -19,6 +21,10 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["ci"] => match ci::run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Failed(code)) => ExitCode::from(code),
+        },
+        ["soak", ref words @ ..] => match soak::run(words) {
             Ok(()) => ExitCode::SUCCESS,
             Err(Failed(code)) => ExitCode::from(code),
         },

@@ -7,20 +7,23 @@
 //! and brings back a sight of the bucket's clock, which says of every place booked before whether
 //! it still stands. A waiter that slept for its place goes only on a sight that is fresh; so no
 //! call starts in a suspension that is older than [`FRESH_US`], even where nobody was told of it.
-//! How far ahead a process may book, and how much at once, is [`turn`]'s: it makes processes share
-//! by max-min without knowing of each other.
+//! How far ahead a process may book, and how much at once, is decided by turns: they make processes
+//! share by max-min without knowing of each other.
 //!
 //! Times are microseconds on the process's steady clock, except those of bookings.
 
+mod outcome;
+mod outlook;
 mod queue;
 mod turn;
 
 use std::collections::{BTreeSet, VecDeque};
 
+pub use self::outcome::{Event, Next, Stranded};
+use self::outlook::Outlook;
 use self::queue::{Queue, Slot, Waiter};
 use self::turn::Turn;
 use crate::decide::{Ask, Batch, Booking, Cause, Decision, Group, Run, Sight, Standing};
-use crate::policy::Rate;
 use crate::{Micros, Policy, SPAN_MAX_US};
 
 /// Oldest sight on which a waiter that slept may go, from when it was asked for. Below the 100 ms
@@ -32,7 +35,7 @@ pub const LATE_MAX_US: Micros = 100_000;
 /// How often a process with waiters looks where nothing tells it of changes.
 const LOOK_UNTOLD_US: Micros = 90_000;
 /// How often it looks where it is told of them, in case a word was lost.
-const LOOK_TOLD_US: Micros = 2_500_000;
+const LOOK_TOLD_US: Micros = 2_000_000;
 /// Most jitter added to the time a refused process comes back at.
 const JITTER_MAX_US: Micros = 20_000;
 /// A word of a change lets every process look; they spread their looks over this.
@@ -57,65 +60,6 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// What became of somebody.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Event<W> {
-    /// It goes now. Where it slept, `due_at` is when it was due at the earliest.
-    Go {
-        /// Who.
-        waiter: W,
-        /// The place it goes on.
-        booking: Booking,
-        /// When it was due.
-        due_at: Micros,
-    },
-    /// It would have to wait for longer than it may.
-    Refused {
-        /// Who.
-        waiter: W,
-        /// When the call would pass if nobody called but those before it, from now.
-        retry_after_us: Micros,
-        /// What refused.
-        cause: Cause,
-    },
-    /// Its call can never pass.
-    Never {
-        /// Who.
-        waiter: W,
-        /// Tokens it wanted.
-        cost: i64,
-        /// The largest cost that can.
-        cost_max: i64,
-        /// The quota, from 1, that sets it.
-        quota: usize,
-    },
-    /// A place nobody here can use any more: it goes back to the bucket.
-    GiveBack(Booking),
-}
-
-/// What to do next.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Ask the store this (nothing at all is a look), then call [`Driver::answered`] or
-    /// [`Driver::failed`]. Nothing else is asked until then.
-    Ask(Vec<Group>),
-    /// Nothing before this moment, unless something happens.
-    SleepUntil(Micros),
-    /// The answer to what was asked is awaited.
-    Await,
-    /// Nobody waits.
-    Rest,
-}
-
-/// Somebody whom a failed flight left without an answer.
-#[derive(Debug)]
-pub struct Stranded<W> {
-    /// Who.
-    pub waiter: W,
-    /// The place it had slept for, which the store may or may not still hold.
-    pub booking: Option<Booking>,
-}
-
 /// Somebody who came to a driver at rest, and asks the store without standing in line first.
 #[derive(Debug)]
 pub struct Alone {
@@ -136,10 +80,7 @@ pub struct Driver<W> {
     next_ticket: u64,
     flight: Option<Flight>,
     turn: Turn,
-    /// When the head of the queue would be due, as far as is known.
-    head: Option<Head>,
-    /// What the policy's quotas bring, as the last answer had them.
-    rates: Vec<Rate>,
+    outlook: Outlook,
     /// When the last sight came, and until when sleepers may go on it.
     seen_at: Option<Micros>,
     fresh_until: Micros,
@@ -164,17 +105,6 @@ struct Placed<W> {
     due_at: Micros,
 }
 
-/// What is known of when the first without a place would be due.
-#[derive(Debug, Clone, Copy)]
-struct Head {
-    due_at: Micros,
-    cause: Cause,
-    /// Tokens from the head of the queue on that `due_at` reckons with.
-    tokens: i64,
-    /// Whether the quota that refused has nothing left by then.
-    is_drained: bool,
-}
-
 #[derive(Debug)]
 struct Flight {
     sent_at: Micros,
@@ -194,8 +124,7 @@ impl<W> Driver<W> {
             next_ticket: 0,
             flight: None,
             turn: Turn::new(settings.lookahead_us),
-            head: None,
-            rates: Vec::new(),
+            outlook: Outlook::default(),
             seen_at: None,
             fresh_until: Micros::MIN,
             trip_us: 0,
@@ -217,7 +146,10 @@ impl<W> Driver<W> {
         let ticket = self.ticket();
         self.flight = Some(Flight { sent_at: now, calls: 1 });
         let left = deadline_at.map_or(SPAN_MAX_US, |it| (it - now).max(0));
-        Some(Alone { ticket, wait_max_us: self.turn.wait_max(now, self.slowest()).min(left) })
+        Some(Alone {
+            ticket,
+            wait_max_us: self.turn.wait_max(now, self.outlook.slowest()).min(left),
+        })
     }
 
     /// It has its answer and need not wait, or it has gone.
@@ -258,7 +190,7 @@ impl<W> Driver<W> {
         let behind_all = self.queue.tokens();
         let first = self.queue.is_empty();
         if let (Some(deadline_at), false) = (deadline_at, first)
-            && let Some((due_at, cause)) = self.due_behind(behind_all, cost)
+            && let Some((due_at, cause)) = self.outlook.due_behind(behind_all, cost)
             && due_at > deadline_at
         {
             self.events.push(Event::Refused { waiter, retry_after_us: due_at - now, cause });
@@ -269,7 +201,7 @@ impl<W> Driver<W> {
         }
         if first && self.placed.is_empty() {
             // What was known of the bucket is old by now.
-            self.head = None;
+            self.outlook.forget();
             self.ask_at = now;
         } else if first {
             self.plan_ask(now);
@@ -375,7 +307,7 @@ impl<W> Driver<W> {
         self.trip_us = (3 * before_us + trip_us) / 4;
         self.seen_at = Some(now);
         self.look_at = None;
-        self.keep_rates(policy);
+        self.outlook.keep(policy);
         self.place(batch, flight.calls, now);
         self.see(&batch.sight, now);
         self.let_go(now);
@@ -387,7 +319,7 @@ impl<W> Driver<W> {
     pub fn failed(&mut self, now: Micros) -> Vec<Stranded<W>> {
         self.flight = None;
         self.not_before = now + AFTER_FAILURE_US;
-        self.head = None;
+        self.outlook.forget();
         let mut stranded = Vec::new();
         while self.placed.front().is_some_and(|it| it.due_at <= now) {
             let Some(Placed { waiter, booking, .. }) = self.placed.pop_front() else { break };
@@ -465,7 +397,7 @@ impl<W> Driver<W> {
                 return;
             }
             self.deadlines.pop_first();
-            let (retry, cause) = match self.due_behind(0, 0) {
+            let (retry, cause) = match self.outlook.due_behind(0, 0) {
                 Some((due_at, cause)) => ((due_at - now).max(1), cause),
                 None => (1, Cause::Quota(1)),
             };
@@ -497,9 +429,9 @@ impl<W> Driver<W> {
         self.queue.close_up();
         let mut groups: Vec<Group> = Vec::new();
         let mut calls = 0;
-        let (mut tokens, most) = (0, self.turn.tokens(self.slowest()));
+        let (mut tokens, most) = (0, self.turn.tokens(self.outlook.slowest()));
         let alone = self.turn.is_alone();
-        let first_wait = self.turn.wait_max(now, self.slowest());
+        let first_wait = self.turn.wait_max(now, self.outlook.slowest());
         for waiter in self.queue.iter() {
             let wait_max_us = match calls {
                 0 => first_wait,
@@ -572,7 +504,7 @@ impl<W> Driver<W> {
         };
         if let Some(first) = first {
             let own = self.placed.back().map_or(now, |it| it.due_at);
-            self.turn.saw(first, now, own, self.slowest());
+            self.turn.saw(first, now, own, self.outlook.slowest());
         }
         let mut before = batch.before;
         let (mut tokens, mut granted) = (0, 0);
@@ -589,25 +521,20 @@ impl<W> Driver<W> {
                 }
             }
         }
-        self.turn.granted(tokens, now, self.slowest());
+        self.turn.granted(tokens, now, self.outlook.slowest());
         if let Some(run) = runs.last() {
-            let wait_us = wait_of(run.due);
-            // Where the last had to wait for the one quota there is, nothing is left behind it.
-            let is_drained = wait_us > 0 && self.rates.len() == 1;
-            let cause = Cause::Quota(1);
-            self.head = Some(Head { due_at: now + wait_us, cause, tokens: 0, is_drained });
+            self.outlook.granted(now, wait_of(run.due));
         }
         match *stopped {
             Some(Decision::Denied { retry_after_us, cause }) => {
-                let due_at = now + retry_after_us;
                 let tokens = self.queue.iter().next().map_or(0, |head| head.cost);
-                let is_drained = cause != Cause::Suspended;
-                self.head = Some(Head { due_at, cause, tokens, is_drained });
+                self.outlook.denied(now + retry_after_us, cause, tokens);
                 self.refuse_hopeless(now);
                 self.plan_ask(now);
             }
             Some(Decision::Never { cost_max, quota }) => {
-                if let Some(waiter) = self.queue.pop_front() {
+                // If it has left meanwhile, nobody is told.
+                if let Some(Slot { waiter: Some(waiter), .. }) = self.queue.pop_slot() {
                     self.forget_deadline(&waiter);
                     let Waiter { who: waiter, cost, .. } = waiter;
                     self.events.push(Event::Never { waiter, cost, cost_max, quota });
@@ -626,7 +553,7 @@ impl<W> Driver<W> {
         }
         let (mut ahead, mut hopeless) = (0, Vec::new());
         for waiter in self.queue.iter() {
-            match (waiter.deadline_at, self.due_behind(ahead, waiter.cost)) {
+            match (waiter.deadline_at, self.outlook.due_behind(ahead, waiter.cost)) {
                 (Some(deadline_at), Some((due_at, cause))) if due_at > deadline_at => {
                     hopeless.push((waiter.ticket, due_at - now, cause));
                 }
@@ -640,41 +567,15 @@ impl<W> Driver<W> {
         }
     }
 
-    /// When a call of `cost` behind so many tokens of the queue is due at the earliest, if no other
-    /// process calls. The quota that the head waits for has nothing left by then; others may be
-    /// full.
-    fn due_behind(&self, ahead: i64, cost: i64) -> Option<(Micros, Cause)> {
-        let Head { due_at, cause, tokens, is_drained } = self.head?;
-        #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-        let more = (ahead + cost - tokens).max(0) as f64;
-        let wait = |(index, rate): (usize, &Rate)| {
-            let drained = is_drained && rate.is_even && cause == Cause::Quota(index + 1);
-            ((more - if drained { 0.0 } else { rate.most }) / rate.per_us).max(0.0)
-        };
-        let wait_us = self.rates.iter().enumerate().map(wait).fold(0.0, f64::max);
-        #[allow(clippy::cast_possible_truncation, reason = "saturates")]
-        Some((due_at.saturating_add((wait_us as i64).min(SPAN_MAX_US)), cause))
-    }
-
     /// Plans when to ask for those in line, from when the head would be due.
     fn plan_ask(&mut self, now: Micros) {
-        let Some(Head { due_at: head_due, .. }) = self.head else {
+        let Some(head_due) = self.outlook.head_due() else {
             self.ask_at = now;
             return;
         };
-        let at = self.turn.ask_at(head_due, now, self.slowest(), self.rng.f64());
+        let at = self.turn.ask_at(head_due, now, self.outlook.slowest(), self.rng.f64());
         let jitter_max = JITTER_MAX_US.min((at - now) / 4);
         self.ask_at = if jitter_max > 0 { at + self.rng.i64(0..=jitter_max) } else { at.max(now) };
-    }
-
-    fn keep_rates(&mut self, policy: &Policy) {
-        self.rates.clear();
-        self.rates.extend(policy.rates());
-    }
-
-    /// Tokens a microsecond of the slowest quota.
-    fn slowest(&self) -> f64 {
-        self.rates.iter().map(|rate| rate.per_us).fold(f64::INFINITY, f64::min)
     }
 
     /// Hands a place that has become free to those behind `index` with the same cost: each moves

@@ -265,7 +265,7 @@ fn a_sight_tells_of_every_booking_whether_it_stands_and_when_it_is_due() {
     let groups = [Group { ask: Ask { cost: 1, wait_max_us: 5_000_000 }, calls: 2 }];
     let start = 10_000_000;
     let booked = bookings(&decide::batch(&mut slot, &policy, &groups, start), &groups);
-    let mut standing = |slot: &mut Option<Bucket>, now| {
+    let standing = |slot: &mut Option<Bucket>, now| {
         decide::batch(slot, &policy, &[], now).sight.standing(&booked[1])
     };
     assert_eq!(standing(&mut slot, start), Standing::Due(1_000_000));

@@ -1,0 +1,63 @@
+//! What a driver tells: what became of waiters, and what it wants done.
+
+use crate::Micros;
+use crate::decide::{Booking, Cause, Group};
+
+/// What became of somebody.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event<W> {
+    /// It goes now. Where it slept, `due_at` is when it was due at the earliest.
+    Go {
+        /// Who.
+        waiter: W,
+        /// The place it goes on.
+        booking: Booking,
+        /// When it was due.
+        due_at: Micros,
+    },
+    /// It would have to wait for longer than it may.
+    Refused {
+        /// Who.
+        waiter: W,
+        /// When the call would pass if nobody called but those before it, from now.
+        retry_after_us: Micros,
+        /// What refused.
+        cause: Cause,
+    },
+    /// Its call can never pass.
+    Never {
+        /// Who.
+        waiter: W,
+        /// Tokens it wanted.
+        cost: i64,
+        /// The largest cost that can.
+        cost_max: i64,
+        /// The quota, from 1, that sets it.
+        quota: usize,
+    },
+    /// A place nobody here can use any more: it goes back to the bucket.
+    GiveBack(Booking),
+}
+
+/// What to do next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Ask the store this (nothing at all is a look), then call [`answered`](super::Driver::answered) or
+    /// [`failed`](super::Driver::failed). Nothing else is asked until then.
+    Ask(Vec<Group>),
+    /// Nothing before this moment, unless something happens.
+    SleepUntil(Micros),
+    /// The answer to what was asked is awaited.
+    Await,
+    /// Nobody waits.
+    Rest,
+}
+
+/// Somebody whom a failed flight left without an answer.
+#[derive(Debug)]
+pub struct Stranded<W> {
+    /// Who.
+    pub waiter: W,
+    /// The place it had slept for, which the store may or may not still hold.
+    pub booking: Option<Booking>,
+}

@@ -1,0 +1,78 @@
+//! What is known of when those without a place would be due, for two ends: to come back at the right
+//! time, and to refuse at once who could not be served by its deadline. It errs early: nobody is
+//! refused whom a quieter fleet could serve.
+
+use crate::decide::Cause;
+use crate::policy::Rate;
+use crate::{Micros, Policy, SPAN_MAX_US};
+
+/// What the last answer told.
+#[derive(Debug, Default)]
+pub(super) struct Outlook {
+    head: Option<Head>,
+    /// What the policy's quotas bring.
+    rates: Vec<Rate>,
+}
+
+/// When the first without a place would be due.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    due_at: Micros,
+    cause: Cause,
+    /// Tokens from the head of the queue on that `due_at` reckons with.
+    tokens: i64,
+    /// Whether the quota that refused has nothing left by then.
+    is_drained: bool,
+}
+
+impl Outlook {
+    /// Keeps what the policy brings.
+    pub(super) fn keep(&mut self, policy: &Policy) {
+        self.rates.clear();
+        self.rates.extend(policy.rates());
+    }
+
+    /// All who were asked for have places; the last waits so long.
+    pub(super) fn granted(&mut self, now: Micros, wait_us: Micros) {
+        // Where it had to wait for the one quota there is, nothing is left behind it.
+        let is_drained = wait_us > 0 && self.rates.len() == 1;
+        let due_at = now + wait_us;
+        self.head = Some(Head { due_at, cause: Cause::Quota(1), tokens: 0, is_drained });
+    }
+
+    /// The first in the queue, of so many tokens, would be due then.
+    pub(super) fn denied(&mut self, due_at: Micros, cause: Cause, tokens: i64) {
+        let is_drained = cause != Cause::Suspended;
+        self.head = Some(Head { due_at, cause, tokens, is_drained });
+    }
+
+    /// What was known is old.
+    pub(super) fn forget(&mut self) {
+        self.head = None;
+    }
+
+    pub(super) fn head_due(&self) -> Option<Micros> {
+        self.head.map(|head| head.due_at)
+    }
+
+    /// When a call of `cost` behind so many tokens of the queue is due at the earliest, if no other
+    /// process calls. The quota that the head waits for has nothing left by then, if its tokens
+    /// come evenly; others may be full.
+    pub(super) fn due_behind(&self, ahead: i64, cost: i64) -> Option<(Micros, Cause)> {
+        let Head { due_at, cause, tokens, is_drained } = self.head?;
+        #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+        let more = (ahead + cost - tokens).max(0) as f64;
+        let wait = |(index, rate): (usize, &Rate)| {
+            let drained = is_drained && rate.is_even && cause == Cause::Quota(index + 1);
+            ((more - if drained { 0.0 } else { rate.most }) / rate.per_us).max(0.0)
+        };
+        let wait_us = self.rates.iter().enumerate().map(wait).fold(0.0, f64::max);
+        #[allow(clippy::cast_possible_truncation, reason = "saturates")]
+        Some((due_at.saturating_add((wait_us as i64).min(SPAN_MAX_US)), cause))
+    }
+
+    /// Tokens a microsecond of the slowest quota.
+    pub(super) fn slowest(&self) -> f64 {
+        self.rates.iter().map(|rate| rate.per_us).fold(f64::INFINITY, f64::min)
+    }
+}
