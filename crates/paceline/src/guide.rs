@@ -98,7 +98,7 @@
 //!
 //! A 429 should not happen. When it does (somebody used the same account elsewhere), everybody has
 //! to stop, not only who was told. [`Bucket::suspend`](crate::Bucket::suspend) binds every process
-//! on its next call, and reaches those that already wait within a quarter of a second.
+//! on its next call, and reaches those that already wait within a tenth of a second.
 //!
 //! ```
 //! use std::time::Duration;

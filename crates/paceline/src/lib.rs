@@ -17,6 +17,7 @@
 //! - [`Limiter`] is a store, opened once; [`Bucket`] a handle of one bucket, with the verbs that
 //!   acquire; [`Permit`] one granted call; [`Refusal`] says when to come back.
 //! - [`Policy`] is what a bucket holds to: one to eight [`Quota`]s that must all pass.
+//! - [`InFlight`] tells when the answer to a call has come; [`meters`] lists what is measured.
 //! - [`WhenAway`] is what a call gets while the store is away.
 //! - [`blocking`] is the same for programs without async; [`testing`] is for tests of yours.
 //! - [`guide`] builds a polite API client from start to end.
@@ -32,7 +33,7 @@ mod into_policy;
 mod limiter;
 mod line;
 mod listen;
-mod meters;
+pub mod meters;
 mod name;
 mod permit;
 mod stats;

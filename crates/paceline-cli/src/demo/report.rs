@@ -12,9 +12,9 @@ use super::phase::{Act, Phase};
 use super::provider::Record;
 use crate::output::{micros, span};
 
-/// A change reaches those who already sleep for a place within this: they look at their bucket
-/// every 250 ms, and a busy machine may take a moment more.
-const HEEDED_WITHIN: Duration = Duration::from_millis(400);
+/// A change reaches those who already sleep for a place within this: they go only on a sight of
+/// their bucket younger than 100 ms, and a busy machine may take a moment more.
+const HEEDED_WITHIN: Duration = Duration::from_millis(250);
 
 /// The whole report.
 #[derive(Debug)]
