@@ -712,7 +712,7 @@ if writes then
 end
 
 -- Who waits is told that something has changed. Where this is not allowed they look, only later.
-if op == 'suspend' or (op == 'resume' or op == 'set') and reply[1] == 1 then
+if op ~= 'take' and (op == 'suspend' or reply[1] == 1 and (op == 'resume' or op == 'set')) then
   redis.pcall('PUBLISH', key, op)
 end
 

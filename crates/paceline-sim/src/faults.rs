@@ -30,6 +30,8 @@ pub struct Faults {
     pub stops: usize,
     /// Times that the store's clock steps, by up to ten seconds either way.
     pub clock_steps: usize,
+    /// How much faster than true time the store's clock runs, in millionths; below 0, slower.
+    pub clock_drift_ppm: Micros,
     /// Times that somebody suspends the bucket for up to three seconds; half are resumed.
     pub suspensions: usize,
     /// Policies set one after the other, at moments spread over the run.

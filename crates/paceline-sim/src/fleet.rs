@@ -98,8 +98,9 @@ impl<'a> Fleet<'a> {
     fn new(scenario: &'a Scenario) -> Self {
         let mut rng = fastrand::Rng::with_seed(scenario.seed);
         let age_us = rng.i64(0..scenario.provider.interval_us());
-        let processes =
-            (0..scenario.processes).map(|_| Process::new(scenario, rng.u64(..))).collect();
+        let processes = (0..scenario.processes)
+            .map(|process| Process::new(scenario, process, rng.u64(..)))
+            .collect();
         Self {
             scenario,
             policy: Arc::new(scenario.policy.clone()),
@@ -107,7 +108,7 @@ impl<'a> Fleet<'a> {
             numbers: 0,
             to_come: BinaryHeap::new(),
             processes,
-            store: Store::new(),
+            store: Store::new(scenario.faults.clock_drift_ppm),
             provider: Provider::new(&scenario.provider, age_us),
             recorder: Recorder::new(scenario),
             checks: Checks::new(scenario),
@@ -117,7 +118,7 @@ impl<'a> Fleet<'a> {
 
     fn run(mut self) -> Result<Report, Broken> {
         for process in 0..self.scenario.processes {
-            for caller in 0..self.scenario.callers {
+            for caller in 0..self.scenario.callers_of(process) {
                 // Nobody starts at the same microsecond in real life.
                 let at = START + self.rng.i64(0..50_000);
                 self.at(at, Happening::Wants { process, caller });
@@ -359,7 +360,7 @@ impl<'a> Fleet<'a> {
             Fault::Kill { process } => {
                 let lost = self.processes[process].kill(self.scenario, self.rng.u64(..));
                 self.checks.killed(lost, now - START)?;
-                for caller in 0..self.scenario.callers {
+                for caller in 0..self.scenario.callers_of(process) {
                     self.at(now + 1_000_000, Happening::Wants { process, caller });
                 }
             }

@@ -27,6 +27,8 @@ pub struct Scenario {
     pub processes: usize,
     /// Callers in each process, with one call each at a time.
     pub callers: usize,
+    /// Callers in the first process, where it has a crowd of its own.
+    pub crowd: Option<usize>,
     /// When they want to call.
     pub demand: Demand,
     /// How long it runs, in microseconds of virtual time.
@@ -63,6 +65,11 @@ pub enum StoreKind {
 }
 
 impl Scenario {
+    /// Callers in a process.
+    pub(crate) fn callers_of(&self, process: usize) -> usize {
+        self.crowd.filter(|_| process == 0).unwrap_or(self.callers)
+    }
+
     /// Eight processes of 20 callers that always want more, for a minute, before this provider:
     /// up to 10 ms to the provider, 200 us to a Redis, an answer at once, seed 0.
     #[must_use]
@@ -72,6 +79,7 @@ impl Scenario {
             provider,
             processes: 8,
             callers: 20,
+            crowd: None,
             demand: Demand::Saturated,
             duration_us: 60_000_000,
             jitter_us: 10_000,

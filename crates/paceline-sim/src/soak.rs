@@ -82,6 +82,7 @@ pub fn scenario(seed: u64) -> Result<(Scenario, bool), SoakError> {
             kills: some(8),
             stops: some(6),
             clock_steps: some(4),
+            clock_drift_ppm: some(1_000) as i64 - some(1_000) as i64,
             suspensions: some(6),
             cancels: some(300),
             lost_replies: some(30) as f64 / 1_000.0,
@@ -99,7 +100,8 @@ pub fn scenario(seed: u64) -> Result<(Scenario, bool), SoakError> {
     let late = faults.stops > 0 || faults.lost_replies > 0.0;
     // A change that is not known yet bunches calls for up to 100 ms, and a clock that jumps forward
     // brings tokens that the provider's has not.
-    let changes = faults.suspensions > 0 || faults.clock_steps > 0 || !sets.is_empty();
+    let clock = faults.clock_steps > 0 || faults.clock_drift_ppm != 0;
+    let changes = faults.suspensions > 0 || clock || !sets.is_empty();
     let promised = promised && !late && !changes;
     let demand = match rng.u32(0..4) {
         0 => Demand::OnOff { on_us: rng.i64(100_000..3_000_000), off_us: rng.i64(1..3_000_000) },

@@ -155,6 +155,21 @@
 //! # Ok(()) }
 //! ```
 //!
+//! Where some calls take much longer to arrive than others, no small guard is enough. Tell when
+//! the answer came, and windows count the call from then: the guard is then as long as a call can
+//! last, and costs nothing.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+//! # let limiter = paceline::Limiter::open("memory:").await?;
+//! # async fn generate() {}
+//! let reports = limiter.bucket("provider:reports", "100/m burst 1, window 100/m guard 30s")?;
+//! let call = reports.acquire().await?.in_flight();
+//! generate().await;
+//! call.answered();
+//! # Ok(()) }
+//! ```
+//!
 //! # 6. When Redis is away
 //!
 //! Each operation is bounded in time (250 ms unless said). What a call then gets is your choice,

@@ -23,7 +23,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(scenario: &Scenario, seed: u64) -> Self {
+    pub(super) fn new(scenario: &Scenario, process: usize, seed: u64) -> Self {
+        let callers = scenario.callers_of(process);
         Self {
             driver: driver(scenario, seed),
             life: 0,
@@ -31,8 +32,8 @@ impl Process {
             wish: 0,
             flights: 0,
             flight: None,
-            came_at: vec![0; scenario.callers],
-            tickets: vec![None; scenario.callers],
+            came_at: vec![0; callers],
+            tickets: vec![None; callers],
         }
     }
 

@@ -2,21 +2,23 @@
 
 use std::sync::Arc;
 
+use super::START;
 use paceline_core::{Batch, Booking, Bucket, Group, Micros, Policy, Sight, Suspension, decide};
 
 /// The store of one bucket.
 #[derive(Debug)]
 pub(super) struct Store {
     slot: Option<Bucket>,
-    /// What its clock is ahead of true time.
+    /// What its clock is ahead of true time by steps, and how much faster it runs.
     ahead_us: Micros,
+    drift_ppm: Micros,
     /// When, on its clock, the bucket evaporates.
     gone_at: Micros,
 }
 
 impl Store {
-    pub(super) fn new() -> Self {
-        Self { slot: None, ahead_us: 0, gone_at: Micros::MIN }
+    pub(super) fn new(drift_ppm: Micros) -> Self {
+        Self { slot: None, ahead_us: 0, drift_ppm, gone_at: Micros::MIN }
     }
 
     pub(super) fn policy(&self) -> Option<Arc<Policy>> {
@@ -33,7 +35,7 @@ impl Store {
 
     /// What somebody sees who looks at the clock now, and leaves no trace.
     pub(super) fn sight(&self, own: &Arc<Policy>, now: Micros) -> Sight {
-        decide::batch(&mut self.slot.clone(), own, &[], now + self.ahead_us).sight
+        decide::batch(&mut self.slot.clone(), own, &[], self.clock(now)).sight
     }
 
     pub(super) fn give_back(&mut self, booking: Booking, now: Micros) -> bool {
@@ -61,12 +63,17 @@ impl Store {
         self.ahead_us += by_us;
     }
 
+    /// What its clock says at true time `now`.
+    fn clock(&self, now: Micros) -> Micros {
+        now + self.ahead_us + (now - START) * self.drift_ppm / 1_000_000
+    }
+
     fn operate<R>(
         &mut self,
         now: Micros,
         operation: impl FnOnce(&mut Option<Bucket>, Micros) -> R,
     ) -> R {
-        let now = now + self.ahead_us;
+        let now = self.clock(now);
         if now >= self.gone_at {
             self.slot = None;
         }
