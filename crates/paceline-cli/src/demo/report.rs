@@ -322,8 +322,8 @@ mod tests {
     fn a_refusal_or_a_call_at_the_wrong_time_is_a_fault_in_words() {
         let fault = |act, calls: &[(u64, bool)]| report(act, calls).faults.join("; ");
         assert!(fault(Act::Nothing, &[(5, true), (9, false)]).contains("refused 1 calls"));
-        assert_eq!(fault(Act::Suspend, &[(5, true), (1_399, true)]), "");
-        assert!(fault(Act::Suspend, &[(5, true), (1_401, true)]).contains("suspension"));
+        assert_eq!(fault(Act::Suspend, &[(5, true), (1_249, true)]), "");
+        assert!(fault(Act::Suspend, &[(5, true), (1_251, true)]).contains("suspension"));
         let many: Vec<_> = (1_400..1_500).map(|at| (at, true)).collect();
         assert!(fault(Act::Halve, &many).contains("under 50/s"));
         assert_eq!(fault(Act::Halve, &many[..30]), "");
