@@ -146,10 +146,7 @@ impl<W> Driver<W> {
         let ticket = self.ticket();
         self.flight = Some(Flight { sent_at: now, calls: 1 });
         let left = deadline_at.map_or(SPAN_MAX_US, |it| (it - now).max(0));
-        Some(Alone {
-            ticket,
-            wait_max_us: self.turn.wait_max(now, self.outlook.slowest()).min(left),
-        })
+        Some(Alone { ticket, wait_max_us: self.turn.wait_max(now, self.outlook.pace()).min(left) })
     }
 
     /// It has its answer and need not wait, or it has gone.
@@ -429,9 +426,9 @@ impl<W> Driver<W> {
         self.queue.close_up();
         let mut groups: Vec<Group> = Vec::new();
         let mut calls = 0;
-        let (mut tokens, most) = (0, self.turn.tokens(self.outlook.slowest()));
+        let (mut tokens, most) = (0, self.turn.tokens(now, self.outlook.pace()));
         let alone = self.turn.is_alone();
-        let first_wait = self.turn.wait_max(now, self.outlook.slowest());
+        let first_wait = self.turn.wait_max(now, self.outlook.pace());
         for waiter in self.queue.iter() {
             let wait_max_us = match calls {
                 0 => first_wait,
@@ -504,7 +501,7 @@ impl<W> Driver<W> {
         };
         if let Some(first) = first {
             let own = self.placed.back().map_or(now, |it| it.due_at);
-            self.turn.saw(first, now, own, self.outlook.slowest());
+            self.turn.saw(first, now, own, self.outlook.pace());
         }
         let mut before = batch.before;
         let (mut tokens, mut granted) = (0, 0);
@@ -521,7 +518,7 @@ impl<W> Driver<W> {
                 }
             }
         }
-        self.turn.granted(tokens, now, self.outlook.slowest());
+        self.turn.granted(tokens, now, self.outlook.pace());
         if let Some(run) = runs.last() {
             self.outlook.granted(now, wait_of(run.due));
         }
@@ -573,7 +570,7 @@ impl<W> Driver<W> {
             self.ask_at = now;
             return;
         };
-        let at = self.turn.ask_at(head_due, now, self.outlook.slowest(), self.rng.f64());
+        let at = self.turn.ask_at(head_due, now, self.outlook.pace(), self.rng.f64());
         let jitter_max = JITTER_MAX_US.min((at - now) / 4);
         self.ask_at = if jitter_max > 0 { at + self.rng.i64(0..=jitter_max) } else { at.max(now) };
     }

@@ -71,8 +71,11 @@ impl Outlook {
         Some((due_at.saturating_add((wait_us as i64).min(SPAN_MAX_US)), cause))
     }
 
-    /// Tokens a microsecond of the slowest quota.
-    pub(super) fn slowest(&self) -> f64 {
-        self.rates.iter().map(|rate| rate.per_us).fold(f64::INFINITY, f64::min)
+    /// What the slowest quota brings, if any is known. Of equally slow ones a token bucket: it lets
+    /// nobody rush.
+    pub(super) fn pace(&self) -> Option<Rate> {
+        let slower =
+            |a: &Rate, b: &Rate| a.per_us.total_cmp(&b.per_us).then(b.is_even.cmp(&a.is_even));
+        self.rates.iter().copied().filter(|rate| rate.per_us > 0.0).min_by(slower)
     }
 }

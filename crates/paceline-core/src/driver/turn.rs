@@ -8,11 +8,17 @@
 //! behind, whatever the size of its turns: all get the same. Who wants less is always far behind
 //! and gets in at once.
 //!
+//! Where the slowest quota is a window, which opens for many calls at once, a process is as many
+//! shares behind as what it had of the last window goes into the limit.
+//!
 //! The booked-ahead time is what all have in common and what every answer tells, so nothing is
 //! written for this, and nobody needs to count processes. The function is a logarithm, so that two
 //! processes are told apart equally well among ten and among a thousand.
 
+use std::collections::VecDeque;
+
 use crate::Micros;
+use crate::policy::Rate;
 
 /// What a process may book ahead however often it had its turn, as a part of the lookahead. The
 /// bucket runs dry only where nobody asks while it is booked this far.
@@ -26,6 +32,10 @@ const RELIED_MAX: f64 = 0.5;
 /// The weight of the last answer in what is known of how far ahead the bucket is booked.
 const SMOOTH: f64 = 0.3;
 const EARLY: f64 = 1.0;
+/// What was granted within a span is remembered in so many parts.
+const WINDOW_PARTS: Micros = 64;
+/// A turn is so much of what it had of the last window.
+const WINDOW_TURN: f64 = 0.25;
 /// A turn is what comes to this process in so long, so that work on the store stays small.
 const TURN_US: f64 = 1_500_000.0;
 /// A turn's places span at most this.
@@ -43,8 +53,8 @@ pub(super) struct Turn {
     ahead: Option<f64>,
     /// Refusals since the last turn.
     tries: u32,
-    /// Whether a window was full since then, beyond what anybody may book ahead.
-    closed: bool,
+    /// What it was granted within the last span of the slowest window: when, and tokens.
+    in_window: VecDeque<(Micros, i64)>,
 }
 
 #[allow(
@@ -60,20 +70,19 @@ impl Turn {
             share: None,
             ahead: None,
             tries: 0,
-            closed: false,
+            in_window: VecDeque::new(),
         }
     }
 
-    /// How many tokens it asks for in one turn, at least 1, where the bucket brings `rate` tokens a
-    /// microsecond.
-    pub(super) fn tokens(&self, rate: f64) -> i64 {
-        if !rate.is_finite() {
-            return 1;
-        }
-        // At first a quarter, as if four shared.
-        let share = self.share.unwrap_or(0.0);
-        let most = rate * SPAN_US;
-        (share * TURN_US).min(most).max(1.0) as i64
+    /// How many tokens it asks for in one turn, at least 1.
+    pub(super) fn tokens(&self, now: Micros, pace: Option<Rate>) -> i64 {
+        let Some(pace) = pace else { return 1 };
+        let usual = match pace.is_even {
+            true => self.share.unwrap_or(0.0) * TURN_US,
+            // A window opens for all at once: a part of what it had of the last one.
+            false => 1.0 + self.in_window(now, pace) * WINDOW_TURN,
+        };
+        usual.min(pace.per_us * SPAN_US).max(1.0) as i64
     }
 
     /// Whether nobody else seems to want anything.
@@ -82,19 +91,27 @@ impl Turn {
     }
 
     /// The longest wait its first call may have, at `now`.
-    pub(super) fn wait_max(&self, now: Micros, rate: f64) -> Micros {
-        let behind = self.behind(now, rate).clamp(1.0, SHARES_MAX);
+    pub(super) fn wait_max(&self, now: Micros, pace: Option<Rate>) -> Micros {
+        let behind = self.behind(now, pace).clamp(1.0, SHARES_MAX);
         let part = LEAST + (1.0 - LEAST) * behind.ln() / SHARES_MAX.ln();
         (part * self.lookahead_us) as Micros
     }
 
     /// It was granted so many.
-    pub(super) fn granted(&mut self, tokens: i64, now: Micros, rate: f64) {
-        if tokens == 0 {
-            return;
-        }
+    pub(super) fn granted(&mut self, tokens: i64, now: Micros, pace: Option<Rate>) {
+        let Some(pace) = pace.filter(|_| tokens > 0) else { return };
         self.tries = 0;
-        let in_turn = self.behind(now, rate) < 0.5;
+        if !pace.is_even {
+            let span_us = (pace.most / pace.per_us) as Micros;
+            while self.in_window.front().is_some_and(|(at, _)| at + span_us < now) {
+                self.in_window.pop_front();
+            }
+            match self.in_window.back_mut() {
+                Some((at, taken)) if now - *at < span_us / WINDOW_PARTS => *taken += tokens,
+                _ => self.in_window.push_back((now, tokens)),
+            }
+        }
+        let in_turn = self.shares_since_turn(now, pace) < 0.5;
         let Some((began_at, taken)) = &mut self.last else {
             self.last = Some((now, tokens));
             return;
@@ -103,26 +120,21 @@ impl Turn {
             *taken += tokens;
             return;
         }
-        if std::mem::take(&mut self.closed) {
-            // A time in which nobody got anything says nothing of this process's share.
-            (*began_at, *taken) = (now, tokens);
-            return;
-        }
         let share = *taken as f64 / (now - *began_at).max(1) as f64;
         let share = self.share.map_or(share, |it| (it + share) / 2.0);
-        self.share = Some(share.max(rate / SHARES_MAX));
+        self.share = Some(share.max(pace.per_us / SHARES_MAX));
         (*began_at, *taken) = (now, tokens);
     }
 
     /// An answer told when the next call would be due.
-    pub(super) fn saw(&mut self, head_due: Micros, now: Micros, own: Micros, rate: f64) {
+    pub(super) fn saw(&mut self, head_due: Micros, now: Micros, own: Micros, pace: Option<Rate>) {
         self.tries = self.tries.saturating_add(1);
-        if self.is_closed(head_due, now, rate) {
-            // Everybody waits, for time to pass rather than for each other.
-            self.closed = true;
+        let Some(pace) = pace else { return };
+        if !pace.is_even {
+            // What it waits for is time that must pass, not others.
             return;
         }
-        let alone = (head_due - own) as f64 * rate < 1.5;
+        let alone = (head_due - own) as f64 * pace.per_us < 1.5;
         let ahead = if alone { 0.0 } else { (head_due - now) as f64 / self.lookahead_us };
         let ahead = ahead.clamp(0.0, 1.0);
         self.ahead = Some(self.ahead.map_or(ahead, |it| SMOOTH * ahead + (1.0 - SMOOTH) * it));
@@ -132,11 +144,23 @@ impl Turn {
     /// enough behind to get in, if others keep the bucket booked as they did; and soon enough that
     /// it does not run dry if they do not. The more there seem to be, the longer it relies on them.
     /// `chance` is a random number from 0 to 1.
-    pub(super) fn ask_at(&self, head_due: Micros, now: Micros, rate: f64, chance: f64) -> Micros {
+    pub(super) fn ask_at(
+        &self,
+        head_due: Micros,
+        now: Micros,
+        pace: Option<Rate>,
+        chance: f64,
+    ) -> Micros {
+        let Some(pace) = pace else { return now };
+        if !pace.is_even {
+            // A full window opens at a known moment. Who had least of it books first.
+            return head_due.saturating_sub(self.wait_max(now, Some(pace))).max(now);
+        }
+        let rate = pace.per_us;
         let ahead = self.ahead.unwrap_or(LEAST);
         let others = SHARES_MAX.powf((ahead - LEAST).max(0.0) / (1.0 - LEAST));
         let (entitled, cycle_us) = match self.last {
-            Some((began_at, taken)) if rate.is_finite() => {
+            Some((began_at, taken)) => {
                 let by_others = others * taken as f64 / rate;
                 let by_share = self.share.map_or(by_others, |share| taken as f64 / share);
                 let since = (now - began_at) as f64;
@@ -147,7 +171,7 @@ impl Turn {
                 };
                 (began_at.saturating_add(after as Micros), by_share)
             }
-            _ => {
+            None => {
                 // Nobody new is behind anybody else new: they find out by chance.
                 let spread_us = f64::from(1 << self.tries.min(16)) / rate;
                 let open = head_due.saturating_sub(self.lookahead_us as Micros).max(now);
@@ -157,26 +181,32 @@ impl Turn {
         let many = (others.ln() / OTHERS_MANY.ln()).min(1.0);
         let relied_us = many * RELIED_MAX * self.lookahead_us.max(0.2 * cycle_us)
             - (1.0 - many) * LEAST * self.lookahead_us;
-        // Where a window is full nobody can be relied on.
-        let closed = self.is_closed(head_due, now, rate);
-        let relied_us = if closed { -LEAST * self.lookahead_us } else { relied_us };
         let latest = head_due.saturating_add(relied_us as Micros);
         let earliest = head_due.saturating_sub(self.lookahead_us as Micros);
         entitled.max(earliest).min(latest).max(now)
     }
 
-    /// Whether the next call is due later than bookings of the lookahead can explain.
-    fn is_closed(&self, head_due: Micros, now: Micros, rate: f64) -> bool {
-        (head_due - now) as f64 > self.lookahead_us + 2.0 / rate
+    /// How many shares it is behind: of a window by what it had of it in its last span, else by the
+    /// time since its last turn.
+    fn behind(&self, now: Micros, pace: Option<Rate>) -> f64 {
+        match pace {
+            None => SHARES_MAX,
+            Some(pace) if pace.is_even => self.shares_since_turn(now, pace),
+            Some(pace) => pace.most / self.in_window(now, pace).max(1.0),
+        }
     }
 
-    /// How many shares it is behind.
-    fn behind(&self, now: Micros, rate: f64) -> f64 {
+    /// Tokens it was granted in the last span of a window.
+    fn in_window(&self, now: Micros, pace: Rate) -> f64 {
+        let from = now - (pace.most / pace.per_us) as Micros;
+        let in_span = self.in_window.iter().filter(|(at, _)| *at >= from);
+        in_span.map(|(_, tokens)| *tokens).sum::<i64>() as f64
+    }
+
+    fn shares_since_turn(&self, now: Micros, pace: Rate) -> f64 {
         match self.last {
-            Some((began_at, taken)) if rate.is_finite() => {
-                (now - began_at) as f64 * rate / taken.max(1) as f64
-            }
-            _ => SHARES_MAX,
+            Some((began_at, taken)) => (now - began_at) as f64 * pace.per_us / taken.max(1) as f64,
+            None => SHARES_MAX,
         }
     }
 }

@@ -117,6 +117,19 @@ fn processes_that_always_want_more_get_the_same() {
 }
 
 #[test]
+fn processes_get_the_same_of_a_window_that_opens_for_many_at_once() {
+    for (quota, seconds) in [("1000/10s", 60), ("200/2s", 60), ("100/m", 600)] {
+        for processes in [8, 20] {
+            let (policy, provider) =
+                (format!("window {quota} guard 30ms"), format!("sliding {quota}"));
+            let report = run(&scenario(&policy, &provider, processes, seconds));
+            assert!(report.fairness >= 0.95, "{quota}, {processes}: {}", report.fairness);
+            assert!(report.share > 0.97 && report.refused == 0, "{quota}: {}", report.share);
+        }
+    }
+}
+
+#[test]
 fn a_crowd_of_ten_thousand_in_one_process_does_not_starve_the_one_waiter_of_another() {
     let fleet = scenario("strict 50/s", "sliding 50/s", 2, 60);
     let report = run(&Scenario { crowd: Some(10_000), callers: 1, ..fleet });
