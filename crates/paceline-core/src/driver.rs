@@ -585,6 +585,8 @@ impl<W> Driver<W> {
                 std::mem::swap(&mut placed.due_at, &mut due_at);
             }
         }
+        // Those of another cost that stood between have kept theirs.
+        self.placed.make_contiguous().sort_by_key(|it| it.booking.due);
         let fits = |waiter: &Waiter<W>| {
             waiter.cost == booking.cost && waiter.deadline_at.is_none_or(|at| due_at <= at)
         };

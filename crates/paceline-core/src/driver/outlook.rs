@@ -12,6 +12,8 @@ pub(super) struct Outlook {
     head: Option<Head>,
     /// What the policy's quotas bring.
     rates: Vec<Rate>,
+    /// The quota, from 1, that refused last.
+    binding: Option<usize>,
 }
 
 /// When the first without a place would be due.
@@ -42,6 +44,9 @@ impl Outlook {
 
     /// The first in the queue, of so many tokens, would be due then.
     pub(super) fn denied(&mut self, due_at: Micros, cause: Cause, tokens: i64) {
+        if let Cause::Quota(quota) = cause {
+            self.binding = Some(quota);
+        }
         let is_drained = cause != Cause::Suspended;
         self.head = Some(Head { due_at, cause, tokens, is_drained });
     }
@@ -71,11 +76,17 @@ impl Outlook {
         Some((due_at.saturating_add((wait_us as i64).min(SPAN_MAX_US)), cause))
     }
 
-    /// What the slowest quota brings, if any is known. Of equally slow ones a token bucket: it lets
-    /// nobody rush.
+    /// What the quota that refused last brings, or the slowest one; nothing where none is known. A
+    /// token bucket that is hardly faster than a window goes before it: it lets nobody rush.
     pub(super) fn pace(&self) -> Option<Rate> {
-        let slower =
-            |a: &Rate, b: &Rate| a.per_us.total_cmp(&b.per_us).then(b.is_even.cmp(&a.is_even));
-        self.rates.iter().copied().filter(|rate| rate.per_us > 0.0).min_by(slower)
+        let slower = |a: &Rate, b: &Rate| a.per_us.total_cmp(&b.per_us);
+        let slowest = |even: bool| {
+            let brings = |rate: &Rate| rate.per_us > 0.0 && (rate.is_even || !even);
+            self.rates.iter().copied().filter(brings).min_by(slower)
+        };
+        let binding = self.binding.and_then(|quota| self.rates.get(quota - 1)).copied();
+        let pace = binding.filter(|rate| rate.per_us > 0.0).or_else(|| slowest(false))?;
+        let as_slow = slowest(true).filter(|even| even.per_us <= 1.1 * pace.per_us);
+        if pace.is_even { Some(pace) } else { as_slow.or(Some(pace)) }
     }
 }

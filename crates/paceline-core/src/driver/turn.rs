@@ -182,7 +182,8 @@ impl Turn {
         let relied_us = many * RELIED_MAX * self.lookahead_us.max(0.2 * cycle_us)
             - (1.0 - many) * LEAST * self.lookahead_us;
         let latest = head_due.saturating_add(relied_us as Micros);
-        let earliest = head_due.saturating_sub(self.lookahead_us as Micros);
+        // Before that it may not book so far ahead, even if nobody else books any more.
+        let earliest = head_due.saturating_sub(self.wait_max(head_due, Some(pace)));
         entitled.max(earliest).min(latest).max(now)
     }
 
