@@ -1,7 +1,10 @@
 //! An interrupt ends a wait and gives its place back; then the process ends as the signal says.
 
+use std::io;
+use std::task::Poll;
+
 use paceline::Limiter;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
 
@@ -19,16 +22,42 @@ pub(crate) async fn or_interrupted<T>(
 async fn until_interrupted<T>(
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let cannot = |error| Failure::new(Exit::IO, format!("cannot listen for signals: {error}"));
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
-    let mut hang_up = signal(SignalKind::hangup()).map_err(cannot)?;
+    let mut signals =
+        listen([SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]).map_err(
+            |error| Failure::new(Exit::IO, format!("cannot listen for signals: {error}")),
+        )?;
     let ended_by = tokio::select! {
         biased;
         done = work => return done,
-        _ = interrupt.recv() => SignalKind::interrupt(),
-        _ = terminate.recv() => SignalKind::terminate(),
-        _ = hang_up.recv() => SignalKind::hangup(),
+        ended_by = first_of(&mut signals) => ended_by,
     };
     Err(Failure::quiet(Exit::by_signal(ended_by.as_raw_value())))
+}
+
+/// Listens for these signals. Those that whoever started us has us ignore (`nohup`, a shell's
+/// background job) stay ignored, here and in the command that `exec` becomes.
+fn listen(kinds: [SignalKind; 3]) -> io::Result<Vec<(SignalKind, Signal)>> {
+    let ignored = ignored();
+    let heard = |kind: &SignalKind| ignored >> (kind.as_raw_value() - 1) & 1 == 0;
+    kinds.into_iter().filter(heard).map(|kind| Ok((kind, signal(kind)?))).collect()
+}
+
+async fn first_of(signals: &mut [(SignalKind, Signal)]) -> SignalKind {
+    std::future::poll_fn(|context| {
+        for (kind, signal) in &mut *signals {
+            if signal.poll_recv(context).is_ready() {
+                return Poll::Ready(*kind);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// The signals that are ignored, a bit each from the lowest on. Linux tells; elsewhere none is
+/// known to be.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
 }

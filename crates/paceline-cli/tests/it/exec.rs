@@ -51,6 +51,20 @@ fn the_command_inherits_no_open_file_of_ours_and_ends_by_a_closed_pipe_as_usual(
 }
 
 #[test]
+fn a_signal_that_was_ignored_stays_so() {
+    let folder = scratch_dir("exec");
+    let status = ["grep", "SigIgn", "/proc/self/status"];
+    let plain = Command::new("nohup").args(status).output().unwrap();
+    let answer = Command::new("nohup")
+        .args([env!("CARGO_BIN_EXE_paceline"), "--timeout", "10s", "--store"])
+        .arg(format!("host:{}", folder.path().display()))
+        .args(exec("5/s", &status))
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(answer.stdout), String::from_utf8(plain.stdout));
+}
+
+#[test]
 fn a_command_that_cannot_run_costs_no_permit() {
     let server = RedisServer::start();
     let folder = scratch_dir("exec");
