@@ -1,35 +1,38 @@
-//! Buckets in Redis (6.2 or newer, or Valkey), one server. One hash per bucket under
-//! `prefix{name}`, one EVALSHA per decision; [`paceline_core::script`] knows arguments, replies
-//! and the hash. [`connection`] keeps the one connection, [`failure`] says what an error means.
+//! Buckets in Redis (6.2 or newer, or Valkey): one server, a primary behind Sentinels, or a
+//! Cluster. One hash per bucket under `prefix{name}`, one EVALSHA per decision;
+//! [`paceline_core::script`] knows arguments, replies and the hash. [`route`] finds the server that
+//! has a bucket, [`connection`] keeps the one connection to each, [`failure`] says what an error
+//! means.
 //!
 //! What was sent and not answered is never sent again: it may have been executed, so it counts as
-//! spent. Only NOSCRIPT, which proves that nothing was executed, is answered by loading the script
-//! and asking once more; any number of calls that meet it wait for one load.
+//! spent. Only answers that prove the contrary are followed, such as NOSCRIPT, by loading the
+//! script and asking once more; any number of calls that meet it wait for one load.
 //!
-//! A user restricted by ACL needs
-//! `~paceline:* +evalsha +script|load +hmget +hget +hset +hdel +hgetall +pexpire +time +unlink +scan`
-//! (and `+info` for the check of version and eviction policy, and
-//! `&paceline:* +publish +psubscribe` to be told of changes at once).
+//! The rights that a user restricted by ACL needs are told in OPERATING.md.
 
+mod access;
+mod address;
+mod cluster;
 mod connection;
 mod failure;
+mod route;
+mod sentinel;
 #[cfg(test)]
 mod tests;
+pub(crate) mod url;
 mod words;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use paceline_core::script::{self, Call};
 use paceline_core::{Ask, Booking, Group, Look, Micros, Policy, Suspension};
-use redis::{Cmd, Value};
+use redis::Value;
 
-use self::connection::{Connected, Connector};
-use self::failure::Failure;
+use self::route::Route;
+use self::url::RedisUrl;
 pub(crate) use self::words::Words;
-use super::url::RedisUrl;
 use super::{Batched, Taken};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -47,11 +50,7 @@ pub(crate) struct Redis {
     timeout: Duration,
     /// The script's SHA-1, by which it is called.
     sha: String,
-    connector: Connector,
-    /// Locked while one call loads the script for all.
-    loading: tokio::sync::Mutex<()>,
-    /// How often it was loaded.
-    loads: AtomicU64,
+    route: Route,
     policies: Mutex<HashMap<String, Arc<Policy>>>,
 }
 
@@ -67,9 +66,7 @@ impl Redis {
             prefix: url.prefix.clone(),
             timeout,
             sha: redis::Script::new(script::SOURCE).get_hash().to_owned(),
-            connector: Connector::open(url, timeout).await?,
-            loading: tokio::sync::Mutex::default(),
-            loads: AtomicU64::new(0),
+            route: Route::open(url, timeout).await?,
             policies: Mutex::default(),
         })
     }
@@ -145,35 +142,51 @@ impl Redis {
     }
 
     pub(crate) async fn delete(&self, name: &str) -> Result<bool, Error> {
+        let key = self.key(name);
         let mut unlink = redis::cmd("UNLINK");
-        unlink.arg(self.key(name));
-        let was = matches!(self.bounded(self.send(&unlink)).await?, Value::Int(1..));
+        unlink.arg(&key);
+        let was = self.bounded(&key, self.route.send(&unlink, &key)).await?;
+        let was = matches!(was, Value::Int(1..));
         if was {
             // Who waits looks again also where this is not allowed or lost.
             let mut publish = redis::cmd("PUBLISH");
-            publish.arg(self.key(name)).arg("deleted");
-            let _ = self.bounded(self.send(&publish)).await;
+            publish.arg(&key).arg("deleted");
+            let _ = self.bounded(&key, self.route.send(&publish, &key)).await;
         }
         Ok(was)
     }
 
-    /// Names by SCAN, which never blocks the server for long. Each step is bounded in time.
+    /// Names by SCAN, which never blocks a server for long, of all servers one after the other.
+    /// Each step is bounded in time.
     pub(crate) async fn list(&self) -> Result<Vec<String>, Error> {
         let pattern = format!("{}{{*}}", globbed(&self.prefix));
-        let (mut cursor, mut names) = (0_u64, Vec::new());
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-            let reply = self.bounded(self.send(&scan)).await?;
-            let (next, keys): (u64, Vec<Vec<u8>>) =
-                redis::from_redis_value(reply).map_err(|error| unreadable(error.to_string()))?;
-            names.extend(keys.iter().filter_map(|key| self.name(key)));
-            if next == 0 {
-                break;
+        // Says why where there is no server.
+        self.route.any()?;
+        let mut names = Vec::new();
+        for server in self.route.all() {
+            let mut cursor = 0_u64;
+            loop {
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+                let step = async {
+                    let reply = server.send(&scan, false, 0).await;
+                    reply.map_err(|failure| failure.told(server.server(), &pattern))
+                };
+                let reply = tokio::time::timeout(self.timeout, step).await;
+                let reply = reply.unwrap_or_else(|_| {
+                    server.suspect();
+                    Err(self.late(server.server()))
+                })?;
+                let (next, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value(reply)
+                    .map_err(|error| unreadable(error.to_string()))?;
+                names.extend(keys.iter().filter_map(|key| self.name(key)));
+                if next == 0 {
+                    break;
+                }
+                cursor = next;
             }
-            cursor = next;
         }
-        // SCAN may tell a key twice.
+        // SCAN may tell a key twice, and two servers while its slot moves.
         names.sort_unstable();
         names.dedup();
         Ok(names)
@@ -190,92 +203,42 @@ impl Redis {
         key.strip_prefix(&self.prefix)?.strip_prefix('{')?.strip_suffix('}').map(str::to_owned)
     }
 
-    /// Runs the script, loading it where the server does not have it.
+    /// Runs the script on a bucket.
     async fn call(&self, name: &str, call: &Call<'_>) -> Result<Value, Error> {
+        let key = self.key(name);
         let mut evalsha = redis::cmd("EVALSHA");
-        evalsha.arg(&self.sha).arg(1).arg(self.key(name));
+        evalsha.arg(&self.sha).arg(1).arg(&key);
         for arg in call.args(self.clock.given()) {
             evalsha.arg(&*arg);
         }
-        self.bounded(async {
-            let loads = match self.try_send(&evalsha).await {
-                Ok(value) => return Ok(value),
-                Err((Failure::NoScript, loads)) => loads,
-                Err((failure, _)) => return Err(self.told(failure, name)),
-            };
-            self.load(loads).await?;
-            self.try_send(&evalsha).await.map_err(|(failure, _)| self.told(failure, name))
-        })
-        .await
-    }
-
-    /// Sends once. A failure comes with the number of loads before it was sent.
-    async fn try_send(&self, command: &Cmd) -> Result<Value, (Failure, u64)> {
-        let loads = self.loads.load(Ordering::Acquire);
-        let connected =
-            self.connector.get().await.map_err(|error| (Failure::Told(error), loads))?;
-        let Connected { mut connection, generation } = connected;
-        connection.send_packed_command(command).await.and_then(Value::extract_error).map_err(
-            |error| {
-                let failure = Failure::of(&error, self.connector.server());
-                if failure.ends_connection() {
-                    self.connector.lost(generation);
-                }
-                (failure, loads)
-            },
-        )
-    }
-
-    async fn send(&self, command: &Cmd) -> Result<Value, Error> {
-        self.try_send(command).await.map_err(|(failure, _)| self.told(failure, ""))
-    }
-
-    /// Loads the script, unless another call has loaded it since `seen` loads.
-    async fn load(&self, seen: u64) -> Result<(), Error> {
-        let _loading = self.loading.lock().await;
-        if self.loads.load(Ordering::Acquire) > seen {
-            return Ok(());
-        }
-        let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg(script::SOURCE);
-        self.send(&load).await?;
-        self.loads.fetch_add(1, Ordering::Release);
-        tracing::debug!(server = self.connector.server(), "script loaded");
-        Ok(())
+        self.bounded(&key, self.route.send(&evalsha, &key)).await
     }
 
     /// Bounds one operation in time. A late answer is thrown away; what was sent counts as spent.
     async fn bounded<T>(
         &self,
+        key: &str,
         operation: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         match tokio::time::timeout(self.timeout, operation).await {
             Ok(result) => result,
             Err(_) => {
-                self.connector.suspect();
-                Err(Error::unavailable(format!(
-                    "{} did not answer within {:?}; the call may have been counted",
-                    self.connector.server(),
-                    self.timeout
-                )))
+                self.route.suspect(key);
+                Err(self.late(
+                    &self.route.of(key).map_or_else(
+                        |error| error.to_string(),
+                        |server| server.server().to_owned(),
+                    ),
+                ))
             }
         }
     }
 
-    fn told(&self, failure: Failure, name: &str) -> Error {
-        match failure {
-            Failure::Told(error) | Failure::Away(error) => error,
-            Failure::NoScript => Error::unavailable(format!(
-                "{} forgets the script as soon as it is loaded",
-                self.connector.server()
-            )),
-            Failure::WrongType => Error::incompatible(format!(
-                "key {:?} in {} holds something that is not a bucket; delete or rename it, or choose \
-                 another ?prefix=",
-                self.key(name),
-                self.connector.server()
-            )),
-        }
+    fn late(&self, server: &str) -> Error {
+        Error::unavailable(format!(
+            "{server} did not answer within {:?}; the call may have been counted",
+            self.timeout
+        ))
     }
 
     /// Another process's policy; the same text is parsed once.

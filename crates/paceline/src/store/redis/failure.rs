@@ -1,17 +1,30 @@
-//! What an error of the server or of the wire means for the call that met it.
+//! What an error of the server or of the wire means for the call that met it. All but the last two
+//! prove that nothing was executed.
 
-use redis::{ErrorKind, RedisError};
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::Error;
 
 /// A failed command.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server does not have the script; nothing was executed.
+    /// The server does not have the script.
     NoScript,
+    /// Another node of the Cluster has the key's slot (MOVED), and where.
+    Moved { to: String, slot: u16 },
+    /// Another node is taking the slot over and has the key if anybody has (ASK), and where.
+    Ask { to: String },
+    /// The slot is between two nodes; soon it is not.
+    TryAgain(Error),
+    /// The server is a replica, as after a failover.
+    Replica(Error),
+    /// The server cannot decide now: it loads, is full, is busy, is cut off from its Cluster.
+    Unable(Error),
     /// Another type is kept under our key.
     WrongType,
-    /// The connection, or the server's ability to decide, is gone.
+    /// The server does not let us in.
+    Forbidden(Error),
+    /// The connection is gone; what was sent may have been executed.
     Away(Error),
     /// Anything else, in words.
     Told(Error),
@@ -26,6 +39,13 @@ impl Failure {
             let words = format!("{code} {detail}");
             if words.trim().is_empty() { error.to_string() } else { words.trim().to_owned() }
         };
+        if let Some((to, slot)) = error.redirect_node() {
+            let to = to.to_owned();
+            return match error.kind() {
+                ErrorKind::Server(ServerErrorKind::Ask) => Self::Ask { to },
+                _ => Self::Moved { to, slot },
+            };
+        }
         // 6.2 wraps what a script ran into as `ERR Error running script … WRONGTYPE …`.
         let says = |name: &str| code == name || (code == "ERR" && detail.contains(name));
         if says("NOSCRIPT") {
@@ -40,25 +60,20 @@ impl Failure {
             || detail.contains("without any password configured")
         {
             let message = format!("{server} does not let us in: {}", words());
-            return Self::Told(Error::forbidden(format!(
+            return Self::Forbidden(Error::forbidden(format!(
                 "{message}; check user, password and ACL rights"
             )));
         }
-        // The server cannot decide now: it loads, is a replica, is full, is busy, is cut off.
-        let cannot = [
-            "READONLY",
-            "LOADING",
-            "MASTERDOWN",
-            "CLUSTERDOWN",
-            "TRYAGAIN",
-            "BUSY",
-            "OOM",
-            "MISCONF",
-        ];
-        if cannot.into_iter().any(says) || detail.contains("-OOM ") {
-            let told = Error::unavailable(format!("{server} cannot decide now: {}", words()));
-            // A replica stays one; a new connection may find the primary.
-            return if says("READONLY") { Self::Away(told) } else { Self::Told(told) };
+        let cannot = || Error::unavailable(format!("{server} cannot decide now: {}", words()));
+        if says("TRYAGAIN") {
+            return Self::TryAgain(cannot());
+        }
+        if says("READONLY") || says("MASTERDOWN") {
+            return Self::Replica(cannot());
+        }
+        let unable = ["LOADING", "CLUSTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS"];
+        if unable.into_iter().any(says) || detail.contains("-OOM ") {
+            return Self::Unable(cannot());
         }
         if error.is_io_error() || error.is_connection_dropped() || error.is_unrecoverable_error() {
             let message = format!("{server} is away: {error}; the call may have been counted");
@@ -67,8 +82,29 @@ impl Failure {
         Self::Told(Error::incompatible(format!("{server} answered with an error: {}", words())))
     }
 
-    /// Whether the connection it happened on is of no more use.
-    pub(super) fn ends_connection(&self) -> bool {
-        matches!(self, Self::Away(_))
+    /// What to tell a caller who asked for `key`.
+    pub(super) fn told(self, server: &str, key: &str) -> Error {
+        match self {
+            Self::TryAgain(error)
+            | Self::Replica(error)
+            | Self::Unable(error)
+            | Self::Forbidden(error)
+            | Self::Away(error)
+            | Self::Told(error) => error,
+            Self::NoScript => {
+                Error::unavailable(format!("{server} forgets the script as soon as it is loaded"))
+            }
+            Self::Moved { to, slot } => Error::unavailable(format!(
+                "{server} sends us on to {to} for slot {slot}, again and again; if it is a node of \
+                 a Cluster, name the store redis-cluster://"
+            )),
+            Self::Ask { to } => {
+                Error::unavailable(format!("{server} sends us on to {to}, again and again"))
+            }
+            Self::WrongType => Error::incompatible(format!(
+                "key {key:?} in {server} holds something that is not a bucket; delete or rename it, \
+                 or choose another ?prefix="
+            )),
+        }
     }
 }

@@ -5,29 +5,37 @@
 use futures_util::StreamExt;
 use redis::aio::PubSub;
 
+use super::connection::Ended;
 use super::{Redis, globbed};
 use crate::error::Error;
 
-/// A subscription to all buckets under the store's prefix.
+/// A subscription to all buckets under the store's prefix. It ends with the connection of decisions
+/// to the same server, so that it is made anew where the primary is then.
 pub(crate) struct Words {
     subscribed: PubSub,
+    ended: Ended,
     prefix: String,
 }
 
 impl Redis {
     /// Subscribes, within the bound of one operation.
     pub(crate) async fn words(&self) -> Result<Words, Error> {
+        let server = self.route.any()?;
         let subscribing = async {
-            let mut subscribed = self.connector.client().get_async_pubsub().await?;
-            subscribed.psubscribe(format!("{}{{*}}", globbed(&self.prefix))).await?;
-            redis::RedisResult::Ok(subscribed)
+            let (client, ended) = server.client().await?;
+            let subscribed = async {
+                let mut subscribed = client.get_async_pubsub().await?;
+                subscribed.psubscribe(format!("{}{{*}}", globbed(&self.prefix))).await?;
+                redis::RedisResult::Ok(subscribed)
+            };
+            let subscribed = subscribed.await.map_err(|error| server.no_connection(&error))?;
+            Ok(Words { subscribed, ended, prefix: self.prefix.clone() })
         };
         match tokio::time::timeout(self.timeout, subscribing).await {
-            Ok(Ok(subscribed)) => Ok(Words { subscribed, prefix: self.prefix.clone() }),
-            Ok(Err(error)) => Err(self.connector.no_connection(&error)),
+            Ok(words) => words,
             Err(_) => Err(Error::unavailable(format!(
                 "{} did not answer within {:?}",
-                self.connector.server(),
+                server.server(),
                 self.timeout
             ))),
         }
@@ -38,7 +46,13 @@ impl Words {
     /// The name of a bucket that was changed; `None` when the connection has ended. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<String> {
         loop {
-            let word = self.subscribed.on_message().next().await?;
+            let word = {
+                let mut words = self.subscribed.on_message();
+                tokio::select! {
+                    word = words.next() => word?,
+                    () = self.ended.ended() => return None,
+                }
+            };
             let key = word.get_channel_name();
             let name = key.strip_prefix(&self.prefix).and_then(|it| it.strip_prefix('{'));
             if let Some(name) = name.and_then(|it| it.strip_suffix('}')) {
