@@ -11,9 +11,23 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// When it does not hold within twenty seconds; the message names `what`.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for: {what}");
-        std::thread::sleep(Duration::from_millis(2));
+    awaited(what, PATIENCE, Duration::from_millis(2), || holds().then_some(()));
+}
+
+/// Looks every so often until there is something to be had, and returns that.
+#[track_caller]
+pub(crate) fn awaited<T>(
+    what: &str,
+    patience: Duration,
+    every: Duration,
+    mut look: impl FnMut() -> Option<T>,
+) -> T {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited {patience:?} in vain for: {what}");
+        std::thread::sleep(every);
     }
 }

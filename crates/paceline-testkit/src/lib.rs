@@ -6,6 +6,7 @@
 //! id when its handle is dropped.
 //!
 //! - [`RedisServer`]: a real server in its own folder, to pause, kill, restart and look into.
+//! - [`ReplicaPair`]: a primary and a replica with a wire between them that can be cut.
 //! - [`FaultProxy`]: a TCP proxy that loses answers, stalls, cuts and refuses on request.
 //! - [`ScriptedServer`]: a fake server that answers each command with what a closure says.
 //! - [`scratch_dir`]: a folder that is gone when the test is over.
@@ -17,14 +18,17 @@ mod eventually;
 mod loopback;
 mod proxy;
 mod redis_server;
+mod replica_pair;
 mod resp;
 mod scratch;
 mod scripted;
+mod url;
 
 pub use eventually::eventually;
 pub use loopback::free_port;
 pub use proxy::{FaultProxy, Mode};
 pub use redis_server::{CommandStats, RedisServer, RedisServerBuilder};
+pub use replica_pair::{ReplicaPair, ReplicaPairBuilder};
 pub use resp::Reply;
 pub use scratch::{ScratchDir, scratch_dir};
 pub use scripted::ScriptedServer;

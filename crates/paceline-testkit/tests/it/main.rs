@@ -4,6 +4,7 @@
 
 mod proxy;
 mod redis_server;
+mod replica_pair;
 mod scratch;
 mod scripted;
 mod wire;
