@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 /// Far above what any awaited thing needs, so that only a hang reaches it on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a failover may take: an election may fail, and be held again seconds later.
+pub(crate) const PROMOTION_MAX: Duration = Duration::from_secs(30);
+
 /// Looks again and again until `holds` says true.
 ///
 /// # Panics

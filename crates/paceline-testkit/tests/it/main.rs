@@ -7,4 +7,5 @@ mod redis_server;
 mod replica_pair;
 mod scratch;
 mod scripted;
+mod sentinel_set;
 mod wire;
