@@ -6,6 +6,8 @@
 //! id when its handle is dropped.
 //!
 //! - [`RedisServer`]: a real server in its own folder, to pause, kill, restart and look into.
+//! - [`ReplicaPair`]: a primary and a replica with a wire between them that can be cut.
+//! - [`SentinelSet`]: servers that fail over, and the three sentinels that see to it.
 //! - [`FaultProxy`]: a TCP proxy that loses answers, stalls, cuts and refuses on request.
 //! - [`ScriptedServer`]: a fake server that answers each command with what a closure says.
 //! - [`scratch_dir`]: a folder that is gone when the test is over.
@@ -17,14 +19,19 @@ mod eventually;
 mod loopback;
 mod proxy;
 mod redis_server;
+mod replica_pair;
 mod resp;
 mod scratch;
 mod scripted;
+mod sentinel_set;
+mod url;
 
 pub use eventually::eventually;
 pub use loopback::free_port;
 pub use proxy::{FaultProxy, Mode};
 pub use redis_server::{CommandStats, RedisServer, RedisServerBuilder};
+pub use replica_pair::{ReplicaPair, ReplicaPairBuilder};
 pub use resp::Reply;
 pub use scratch::{ScratchDir, scratch_dir};
 pub use scripted::ScriptedServer;
+pub use sentinel_set::{SentinelSet, SentinelSetBuilder};

@@ -4,7 +4,7 @@
 //! TLS, they cannot reach another test's server that took the same port, and they do not show in
 //! what a proxy in front of the port counts.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
@@ -20,6 +20,7 @@ use crate::certificate;
 use crate::loopback::free_port;
 use crate::resp::{self, Reply};
 use crate::scratch::{ScratchDir, scratch_dir};
+use crate::url;
 
 /// A server is up in milliseconds; only a machine in trouble needs this long.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -27,6 +28,8 @@ const START_MAX: Duration = Duration::from_secs(20);
 const START_TRIES: u32 = 10;
 /// How long the kit waits for one answer; a paused server gives none.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long it waits where it will look again anyway, and at other servers meanwhile.
+pub(crate) const GLANCE_MAX: Duration = Duration::from_millis(500);
 
 /// A running `redis-server` on a free loopback port, empty, keeping nothing on disk. Dropping it
 /// stops the server and removes its folder; so does the end of the test process, however it ends,
@@ -43,7 +46,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct RedisServer {
     how: RedisServerBuilder,
-    port: u16,
+    ports: Ports,
     certificate: Option<certificate::Files>,
     process: Mutex<Option<Process>>,
     folder: ScratchDir,
@@ -75,19 +78,18 @@ impl RedisServer {
 
     /// The port, the same for the server's whole life.
     pub fn port(&self) -> u16 {
-        self.port
+        self.ports.clients
     }
 
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (Ipv4Addr::LOCALHOST, self.port()).into()
     }
 
     /// The server as a store's URL: `redis://` or `rediss://`, with its password if it has one.
     pub fn url(&self) -> String {
         let scheme = if self.how.tls { "rediss" } else { "redis" };
-        let login = self.how.password.as_deref().map(|p| format!(":{}@", percent_encoded(p)));
-        format!("{scheme}://{}{}", login.unwrap_or_default(), self.addr())
+        format!("{scheme}://{}{}", url::login(self.how.password.as_deref()), self.addr())
     }
 
     /// The PEM file of the authority that signed the server's certificate.
@@ -133,7 +135,8 @@ impl RedisServer {
         *self.lock() = None;
     }
 
-    /// Kills the server if it runs and starts it again on the same port, empty.
+    /// Kills the server if it runs and starts it again on the same port, empty. A node of a cluster
+    /// comes back as the node it was.
     ///
     /// # Panics
     /// When it does not come back.
@@ -142,7 +145,7 @@ impl RedisServer {
         let mut process = self.lock();
         *process = None;
         let started =
-            start_process(&self.how, self.certificate.as_ref(), &self.folder, || self.port);
+            start_process(&self.how, self.certificate.as_ref(), &self.folder, || self.ports);
         *process = Some(started.0);
     }
 
@@ -161,7 +164,13 @@ impl RedisServer {
     /// # Errors
     /// When the server is not there, or gives no answer within ten seconds.
     pub fn try_command(&self, words: &[&str]) -> io::Result<Reply> {
-        ask(&self.folder, &self.how, words)
+        self.try_command_within(words, ANSWER_MAX)
+    }
+
+    /// As [`RedisServer::try_command`] for who would rather look elsewhere than wait for a server
+    /// that may be paused.
+    pub(crate) fn try_command_within(&self, words: &[&str], max: Duration) -> io::Result<Reply> {
+        ask(&self.folder, &self.how, words, max)
     }
 
     /// What `INFO commandstats` says of a command (`evalsha`, `config|get`); None if it has not
@@ -173,6 +182,28 @@ impl RedisServer {
     pub fn command_stats(&self, name: &str) -> Option<CommandStats> {
         let info = self.command(&["INFO", "commandstats"]);
         parse_stats(info.text()?, name)
+    }
+
+    /// One field of one section of `INFO`; None where the server does not answer or has no such
+    /// field.
+    pub(crate) fn info(&self, section: &str, field: &str) -> Option<String> {
+        let info = self.try_command_within(&["INFO", section], GLANCE_MAX).ok()?;
+        let value = info
+            .text()?
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned));
+        value
+    }
+
+    /// Whether the server takes itself for a primary; None where it does not answer.
+    pub(crate) fn is_primary(&self) -> Option<bool> {
+        let role = self.try_command_within(&["ROLE"], GLANCE_MAX).ok()?;
+        Some(role.list()?.first()?.text()? == "master")
+    }
+
+    /// The bus port of a node of a cluster.
+    pub(crate) fn bus_port(&self) -> Option<u16> {
+        self.ports.bus
     }
 
     #[track_caller]
@@ -201,7 +232,25 @@ pub struct RedisServerBuilder {
     password: Option<String>,
     port: Option<u16>,
     tls: bool,
-    config: Vec<(String, String)>,
+    config: Vec<(String, Vec<String>)>,
+    kind: Kind,
+}
+
+/// What `redis-server` is started as.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    Alone,
+    /// A node of a cluster, which has a second port for the other nodes.
+    Node,
+    /// A sentinel, which keeps what it learns in a configuration file that it writes itself.
+    Sentinel,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ports {
+    clients: u16,
+    bus: Option<u16>,
 }
 
 impl RedisServerBuilder {
@@ -225,9 +274,8 @@ impl RedisServerBuilder {
     }
 
     /// Sets one directive of `redis.conf`; the value is one argument.
-    pub fn config(mut self, name: &str, value: &str) -> Self {
-        self.config.push((name.to_owned(), value.to_owned()));
-        self
+    pub fn config(self, name: &str, value: &str) -> Self {
+        self.directive(name, &[value])
     }
 
     /// Starts the server and returns when it answers.
@@ -238,9 +286,56 @@ impl RedisServerBuilder {
     pub fn start(self) -> RedisServer {
         let folder = scratch_dir("redis");
         let certificate = self.tls.then(|| certificate::write_to(folder.path()));
-        let pick = || self.port.unwrap_or_else(free_port);
-        let (process, port) = start_process(&self, certificate.as_ref(), &folder, pick);
-        RedisServer { how: self, port, certificate, process: Mutex::new(Some(process)), folder }
+        let pick = || Ports {
+            clients: self.port.unwrap_or_else(free_port),
+            bus: (self.kind == Kind::Node).then(free_port),
+        };
+        let (process, ports) = start_process(&self, certificate.as_ref(), &folder, pick);
+        RedisServer { how: self, ports, certificate, process: Mutex::new(Some(process)), folder }
+    }
+
+    /// Starts these servers at the same time; their order is kept.
+    #[track_caller]
+    pub(crate) fn start_all(these: Vec<RedisServerBuilder>) -> Vec<RedisServer> {
+        std::thread::scope(|scope| {
+            let starting: Vec<_> =
+                these.into_iter().map(|one| scope.spawn(move || one.start())).collect();
+            let started = starting.into_iter().map(|one| one.join());
+            started.map(|one| one.unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+        })
+    }
+
+    /// One that has replicas or is one: what it asks of clients it gives to its primary, and a
+    /// replica gets its copy as soon as it asks, where `redis-server` would wait for more of them.
+    pub(crate) fn replicating(mut self) -> Self {
+        if let Some(password) = self.password.clone() {
+            self = self.config("masterauth", &password);
+        }
+        self.config("repl-diskless-sync-delay", "0")
+    }
+
+    /// A replica of the primary that is reached there.
+    pub(crate) fn replica_of(self, primary: SocketAddr) -> Self {
+        self.directive("replicaof", &[&primary.ip().to_string(), &primary.port().to_string()])
+    }
+
+    /// A node of a cluster of none but itself.
+    pub(crate) fn node(mut self) -> Self {
+        self.kind = Kind::Node;
+        self.config("cluster-enabled", "yes")
+    }
+
+    /// A sentinel that watches nobody yet.
+    pub(crate) fn sentinel(mut self) -> Self {
+        self.kind = Kind::Sentinel;
+        self
+    }
+
+    /// A directive of more words than one.
+    pub(crate) fn directive(mut self, name: &str, words: &[&str]) -> Self {
+        let words = words.iter().map(|&word| word.to_owned()).collect();
+        self.config.push((name.to_owned(), words));
+        self
     }
 }
 
@@ -266,13 +361,13 @@ fn start_process(
     how: &RedisServerBuilder,
     certificate: Option<&certificate::Files>,
     folder: &ScratchDir,
-    port: impl Fn() -> u16,
-) -> (Process, u16) {
+    pick: impl Fn() -> Ports,
+) -> (Process, Ports) {
     let mut last_words = String::new();
     for _ in 0..START_TRIES {
-        let port = port();
-        match try_start(how, certificate, folder, port) {
-            Ok(process) => return (process, port),
+        let ports = pick();
+        match try_start(how, certificate, folder, ports) {
+            Ok(process) => return (process, ports),
             Err(words) => last_words = words,
         }
     }
@@ -283,14 +378,25 @@ fn try_start(
     how: &RedisServerBuilder,
     certificate: Option<&certificate::Files>,
     folder: &ScratchDir,
-    port: u16,
+    ports: Ports,
 ) -> Result<Process, String> {
     let said = folder.join("log");
     let (out, err) = File::create(&said)
         .and_then(|out| Ok((out.try_clone()?, out)))
         .unwrap_or_else(|e| panic!("cannot write {}: {e}", said.display()));
 
+    let port = ports.clients.to_string();
     let mut command = Command::new("redis-server");
+    if how.kind == Kind::Sentinel {
+        let file = folder.join("sentinel.conf");
+        // Left as it is where it exists: a sentinel that restarts knows what it knew.
+        OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(&file)
+            .unwrap_or_else(|e| panic!("cannot write {}: {e}", file.display()));
+        command.arg(file).arg("--sentinel");
+    }
     let mut set = |name: &str, value: &str| {
         command.arg(format!("--{name}")).arg(value);
     };
@@ -302,10 +408,10 @@ fn try_start(
     set("unixsocket", &folder.join("socket").display().to_string());
     set("unixsocketperm", "700");
     match certificate {
-        None => set("port", &port.to_string()),
+        None => set("port", &port),
         Some(files) => {
             set("port", "0");
-            set("tls-port", &port.to_string());
+            set("tls-port", &port);
             set("tls-cert-file", &files.cert.display().to_string());
             set("tls-key-file", &files.key.display().to_string());
             set("tls-ca-cert-file", &files.ca.display().to_string());
@@ -315,8 +421,11 @@ fn try_start(
     if let Some(password) = &how.password {
         set("requirepass", password);
     }
-    for (name, value) in &how.config {
-        set(name, value);
+    if let Some(bus) = ports.bus {
+        set("cluster-port", &bus.to_string());
+    }
+    for (name, words) in &how.config {
+        command.arg(format!("--{name}")).args(words);
     }
 
     let server = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap_or_else(|e| {
@@ -327,7 +436,7 @@ fn try_start(
 
     let deadline = Instant::now() + START_MAX;
     loop {
-        if ask(folder, how, &["PING"]).is_ok_and(|reply| reply.text() == Some("PONG")) {
+        if ask(folder, how, &["PING"], ANSWER_MAX).is_ok_and(|reply| reply.text() == Some("PONG")) {
             return Ok(process);
         }
         let ended = !matches!(process.server.try_wait(), Ok(None));
@@ -357,10 +466,15 @@ fn guard(server: &Child, folder: &ScratchDir) -> Child {
 }
 
 /// One command over a new connection to the socket in the server's folder.
-fn ask(folder: &ScratchDir, how: &RedisServerBuilder, words: &[&str]) -> io::Result<Reply> {
+fn ask(
+    folder: &ScratchDir,
+    how: &RedisServerBuilder,
+    words: &[&str],
+    max: Duration,
+) -> io::Result<Reply> {
     let stream = UnixStream::connect(folder.join("socket"))?;
-    stream.set_read_timeout(Some(ANSWER_MAX))?;
-    stream.set_write_timeout(Some(ANSWER_MAX))?;
+    stream.set_read_timeout(Some(max))?;
+    stream.set_write_timeout(Some(max))?;
     let mut from = BufReader::new(&stream);
     if let Some(password) = &how.password {
         resp::write_command(&mut &stream, &["AUTH", password])?;
@@ -384,19 +498,6 @@ fn parse_stats(info: &str, name: &str) -> Option<CommandStats> {
     })
 }
 
-/// A password may hold what ends it inside a URL.
-fn percent_encoded(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut out, byte| {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                out.push(byte.into())
-            }
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-        out
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -410,10 +511,5 @@ mod tests {
         assert_eq!(parse_stats(info, "EVALSHA"), stats(3, 40.33));
         assert_eq!(parse_stats(info, "config|get"), stats(1, 9.0));
         assert_eq!(parse_stats(info, "eval"), None);
-    }
-
-    #[test]
-    fn a_password_is_fit_for_a_url() {
-        assert_eq!(percent_encoded("a:b@c/é"), "a%3Ab%40c%2F%C3%A9");
     }
 }

@@ -38,6 +38,12 @@ impl Reply {
     pub fn list(&self) -> Option<&[Reply]> {
         if let Reply::List(items) = self { Some(items) } else { None }
     }
+
+    /// What stands behind `name` in a list of names and values.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let pair = self.list()?.chunks_exact(2).find(|pair| pair[0].text() == Some(name))?;
+        pair[1].text()
+    }
 }
 
 pub(crate) fn write_command(to: &mut impl Write, words: &[&str]) -> io::Result<()> {

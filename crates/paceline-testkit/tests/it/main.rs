@@ -4,6 +4,8 @@
 
 mod proxy;
 mod redis_server;
+mod replica_pair;
 mod scratch;
 mod scripted;
+mod sentinel_set;
 mod wire;
