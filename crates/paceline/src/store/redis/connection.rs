@@ -201,7 +201,7 @@ impl Connector {
         if replicas > 0 {
             // It holds up all that is sent on this connection after it, so it gives up early; the
             // connection is then replaced, and with it goes what has piled up behind it.
-            let patience_ms = (self.shared.timeout / 2).as_millis().max(1);
+            let patience_ms = (self.shared.timeout / 3).as_millis().max(1);
             all.cmd("WAIT").arg(replicas).arg(u64::try_from(patience_ms).unwrap_or(u64::MAX));
         }
         let failed = |error: &redis::RedisError| Failure::of(error, self.server());

@@ -1,5 +1,8 @@
 //! The store against real servers, broken wires and servers that answer oddly.
 
+mod replicas;
+mod sentinel;
+
 use std::sync::Arc;
 use std::time::Duration;
 

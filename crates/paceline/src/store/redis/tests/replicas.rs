@@ -1,0 +1,74 @@
+//! What a failover forgets, and how that is narrowed. A replica is behind by what it has not heard
+//! yet; promoted, it has never heard it. So a bucket lets through again what was taken since, and
+//! not one call more. With `?replicas=1` a call is granted only when the replica has it.
+
+use std::sync::Arc;
+
+use paceline_core::Policy;
+use paceline_testkit::{Mode, RedisServer, ReplicaPair};
+
+use super::super::Redis;
+use super::{BOUND, SHORT, granted, open, policy, take};
+
+/// Takes until refused; how many were granted.
+async fn taken_until_refused(store: &Redis, policy: &Arc<Policy>) -> usize {
+    let mut count = 0;
+    while granted(take(store, "api", policy).await) {
+        count += 1;
+        assert!(count < 100, "no end");
+    }
+    count
+}
+
+#[tokio::test]
+async fn a_failover_forgets_just_what_the_replica_had_not_heard() {
+    for shape in ["1/d burst 10", "window 10/d"] {
+        let pair = ReplicaPair::start();
+        let policy = policy(shape);
+        let store = open(&pair.primary().url(), BOUND).await.unwrap();
+        for _ in 0..4 {
+            assert!(granted(take(&store, "api", &policy).await));
+        }
+        pair.wait_synced();
+        pair.link().set(Mode::Stall);
+        for _ in 0..3 {
+            assert!(granted(take(&store, "api", &policy).await));
+        }
+        pair.primary().kill();
+        pair.promote();
+        let store = open(&pair.replica().url(), BOUND).await.unwrap();
+        assert_eq!(taken_until_refused(&store, &policy).await, 10 - 4, "{shape}: 3 beyond 10");
+    }
+}
+
+#[tokio::test]
+async fn with_replicas_to_wait_for_a_failover_forgets_nothing_that_was_granted() {
+    let pair = ReplicaPair::start();
+    let policy = policy("1/d burst 10");
+    let store = open(&format!("{}?replicas=1", pair.primary().url()), SHORT).await.unwrap();
+    for _ in 0..4 {
+        assert!(granted(take(&store, "api", &policy).await));
+    }
+    pair.link().set(Mode::Stall);
+    for _ in 0..3 {
+        let error = take(&store, "api", &policy).await.unwrap_err();
+        assert!(error.is_unavailable(), "{error}");
+    }
+    pair.primary().kill();
+    pair.promote();
+    let store = open(&pair.replica().url(), BOUND).await.unwrap();
+    let more = taken_until_refused(&store, &policy).await;
+    assert_eq!(more, 10 - 4, "ten in all");
+}
+
+#[tokio::test]
+async fn replicas_that_are_not_there_are_told_and_spent() {
+    let server = RedisServer::start();
+    let policy = policy("1/d burst 10");
+    let store = open(&format!("{}?replicas=2", server.url()), SHORT).await.unwrap();
+    let error = take(&store, "api", &policy).await.unwrap_err();
+    let told = error.to_string();
+    assert!(error.is_unavailable() && told.contains("0 of 2 replicas"), "{told}");
+    let plain = open(&server.url(), BOUND).await.unwrap();
+    assert_eq!(taken_until_refused(&plain, &policy).await, 9);
+}
