@@ -3,6 +3,7 @@
 //! not one call more. With `?replicas=1` a call is granted only when the replica has it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use paceline_core::Policy;
 use paceline_testkit::{Mode, RedisServer, ReplicaPair};
@@ -65,7 +66,8 @@ async fn with_replicas_to_wait_for_a_failover_forgets_nothing_that_was_granted()
 async fn replicas_that_are_not_there_are_told_and_spent() {
     let server = RedisServer::start();
     let policy = policy("1/d burst 10");
-    let store = open(&format!("{}?replicas=2", server.url()), SHORT).await.unwrap();
+    let bound = Duration::from_secs(1);
+    let store = open(&format!("{}?replicas=2", server.url()), bound).await.unwrap();
     let error = take(&store, "api", &policy).await.unwrap_err();
     let told = error.to_string();
     assert!(error.is_unavailable() && told.contains("0 of 2 replicas"), "{told}");
