@@ -8,6 +8,7 @@
 //! - [`RedisServer`]: a real server in its own folder, to pause, kill, restart and look into.
 //! - [`ReplicaPair`]: a primary and a replica with a wire between them that can be cut.
 //! - [`SentinelSet`]: servers that fail over, and the three sentinels that see to it.
+//! - [`RedisCluster`]: nodes that share the keys, whose slots move and whose primaries fail.
 //! - [`FaultProxy`]: a TCP proxy that loses answers, stalls, cuts and refuses on request.
 //! - [`ScriptedServer`]: a fake server that answers each command with what a closure says.
 //! - [`scratch_dir`]: a folder that is gone when the test is over.
@@ -18,6 +19,7 @@ mod certificate;
 mod eventually;
 mod loopback;
 mod proxy;
+mod redis_cluster;
 mod redis_server;
 mod replica_pair;
 mod resp;
@@ -29,6 +31,7 @@ mod url;
 pub use eventually::eventually;
 pub use loopback::free_port;
 pub use proxy::{FaultProxy, Mode};
+pub use redis_cluster::{RedisCluster, RedisClusterBuilder};
 pub use redis_server::{CommandStats, RedisServer, RedisServerBuilder};
 pub use replica_pair::{ReplicaPair, ReplicaPairBuilder};
 pub use resp::Reply;

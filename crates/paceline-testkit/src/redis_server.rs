@@ -188,11 +188,9 @@ impl RedisServer {
     /// field.
     pub(crate) fn info(&self, section: &str, field: &str) -> Option<String> {
         let info = self.try_command_within(&["INFO", section], GLANCE_MAX).ok()?;
-        let value = info
-            .text()?
+        info.text()?
             .lines()
-            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned));
-        value
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned))
     }
 
     /// Whether the server takes itself for a primary; None where it does not answer.

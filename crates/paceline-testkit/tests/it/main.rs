@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test, helpers included, a panic is the report")]
 
 mod proxy;
+mod redis_cluster;
 mod redis_server;
 mod replica_pair;
 mod scratch;
