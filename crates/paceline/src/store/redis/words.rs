@@ -25,7 +25,8 @@ impl Redis {
             let (client, ended) = server.client().await?;
             let subscribed = async {
                 let mut subscribed = client.get_async_pubsub().await?;
-                subscribed.psubscribe(format!("{}{{*}}", globbed(&self.prefix))).await?;
+                // A user restricted by ACL may subscribe to just the pattern that the rule spells.
+                subscribed.psubscribe(format!("{}*", globbed(&self.prefix))).await?;
                 redis::RedisResult::Ok(subscribed)
             };
             let subscribed = subscribed.await.map_err(|error| server.no_connection(&error))?;
