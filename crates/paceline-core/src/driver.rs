@@ -15,6 +15,7 @@
 mod outcome;
 mod outlook;
 mod queue;
+mod trips;
 mod turn;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -22,16 +23,17 @@ use std::collections::{BTreeSet, VecDeque};
 pub use self::outcome::{Event, Next, Stranded};
 use self::outlook::Outlook;
 use self::queue::{Queue, Slot, Waiter};
+use self::trips::Trips;
 use self::turn::Turn;
 use crate::decide::{Ask, Batch, Booking, Cause, Decision, Group, Run, Sight, Standing};
+use crate::policy::LATE_MAX_US;
 use crate::{Micros, Policy, SPAN_MAX_US};
 
 /// Oldest sight on which a waiter that slept may go, from when it was asked for. Below the 100 ms
 /// within which a suspension reaches everybody, by what a task may take to be run.
 pub const FRESH_US: Micros = 95_000;
-/// A place missed by more than this is spent: the process was stopped, its runtime blocked or its
-/// store slow, and with others like it the call would go out in a bunch that no policy promises.
-pub const LATE_MAX_US: Micros = 100_000;
+/// What an answer may take beyond what others take.
+const TRIP_SLACK_US: Micros = 10_000;
 /// How often a process with waiters looks where nothing tells it of changes.
 const LOOK_UNTOLD_US: Micros = 90_000;
 /// How often it looks where it is told of them, in case a word was lost.
@@ -84,8 +86,12 @@ pub struct Driver<W> {
     /// When the last sight came, and until when sleepers may go on it.
     seen_at: Option<Micros>,
     fresh_until: Micros,
-    /// How long the store takes to answer, smoothed.
-    trip_us: Micros,
+    /// How long the store takes to answer.
+    trips: Trips,
+    /// A place missed by more than this is spent; see [`Policy::late_max_us`].
+    late_max_us: Micros,
+    /// When somebody told of a change last: what was asked before does not know of it.
+    changed_at: Micros,
     /// When to ask for those in the line.
     ask_at: Micros,
     /// When to look because something may have changed.
@@ -127,7 +133,9 @@ impl<W> Driver<W> {
             outlook: Outlook::default(),
             seen_at: None,
             fresh_until: Micros::MIN,
-            trip_us: 0,
+            trips: Trips::default(),
+            late_max_us: LATE_MAX_US,
+            changed_at: Micros::MIN,
             ask_at: Micros::MIN,
             look_at: None,
             not_before: Micros::MIN,
@@ -227,7 +235,7 @@ impl<W> Driver<W> {
     /// A place that was given out and not used: somebody else here may have it while its moment is
     /// hardly over. Else it is the caller's to give back.
     pub fn reuse(&mut self, booking: Booking, due_at: Micros, now: Micros) -> Option<Booking> {
-        if now - due_at > LATE_MAX_US {
+        if now - due_at > self.late_max_us {
             return Some(booking);
         }
         let index = self.placed.partition_point(|it| it.booking.due < booking.due);
@@ -248,6 +256,9 @@ impl<W> Driver<W> {
         let at = now + self.rng.i64(0..=CHANGE_SPREAD_US);
         self.look_at = Some(self.look_at.map_or(at, |other| other.min(at)));
         self.ask_at = self.ask_at.min(at);
+        // Nobody goes on what was seen before.
+        self.fresh_until = Micros::MIN;
+        self.changed_at = now;
     }
 
     /// Whether [`changed`](Self::changed) will be called when something changes.
@@ -275,10 +286,13 @@ impl<W> Driver<W> {
     /// What to do at `now`. Lets those go whose moment has come.
     pub fn next(&mut self, now: Micros) -> Next {
         self.expire(now);
-        if self.flight.is_some() {
-            return Next::Await;
-        }
         self.let_go(now);
+        if self.flight.is_some() {
+            let due = self.placed.iter().map(|it| it.due_at).find(|due_at| *due_at > now);
+            let goes = due.filter(|due_at| *due_at <= self.fresh_until);
+            let deadline = self.deadlines.first().map(|(deadline_at, _)| *deadline_at + 1);
+            return Next::Await(goes.into_iter().chain(deadline).min());
+        }
         if self.waiting() == 0 {
             return Next::Rest;
         }
@@ -296,17 +310,27 @@ impl<W> Driver<W> {
     pub fn answered(&mut self, batch: &Batch, policy: &Policy, now: Micros) {
         let Some(flight) = self.flight.take() else { return };
         let trip_us = now - flight.sent_at;
-        // An answer on its way for longer than a sight is fresh is as fresh as can be, if that is
-        // what the store takes. If not, this process was stopped before it read it.
-        let usual = trip_us <= 2 * self.trip_us;
-        self.fresh_until = flight.sent_at + if usual { trip_us.max(FRESH_US) } else { FRESH_US };
-        let before_us = self.seen_at.map_or(trip_us, |_| self.trip_us);
-        self.trip_us = (3 * before_us + trip_us) / 4;
+        self.late_max_us = policy.late_max_us();
+        // An answer that took much longer than others was held up, or this process was stopped before
+        // it read it. Then it is of the past: what was due when it should have come is late.
+        let usual_max_us = self.trips.least().map(|least| 2 * least + TRIP_SLACK_US);
+        let held_up = usual_max_us.filter(|most| trip_us > *most);
+        let as_of = held_up.map_or(now, |most| flight.sent_at + most);
+        if flight.sent_at >= self.changed_at {
+            // Where the store is so far away that answers come less often than sights grow old, one
+            // holds until the next can be there.
+            let until_next = match (usual_max_us, held_up) {
+                (Some(_), None) => 2 * trip_us + TRIP_SLACK_US,
+                _ => 0,
+            };
+            self.fresh_until = flight.sent_at + until_next.max(FRESH_US);
+            self.look_at = None;
+        }
+        self.trips.add(trip_us);
         self.seen_at = Some(now);
-        self.look_at = None;
         self.outlook.keep(policy);
-        self.place(batch, flight.calls, now);
-        self.see(&batch.sight, now);
+        self.place(batch, flight.calls, as_of, now);
+        self.see(&batch.sight, as_of);
         self.let_go(now);
         self.expire(now);
     }
@@ -361,21 +385,25 @@ impl<W> Driver<W> {
 
     /// How long before a moment the store is asked, for the answer to be there by then.
     fn margin_us(&self) -> Micros {
-        (self.trip_us + self.trip_us / 2 + 2_000).min(self.settings.lookahead_us.max(10_000))
+        let trip_us = self.trips.longest();
+        (trip_us + trip_us / 2 + 2_000).min(self.settings.lookahead_us.max(10_000))
     }
 
-    /// Lets those go whose moment has come, on a fresh sight. Who woke too late asks anew.
+    /// Lets those go whose moment has come, on a fresh sight. Who woke too late asks anew, once no
+    /// flight is under way that asks for those in line.
     fn let_go(&mut self, now: Micros) {
         let fresh = now <= self.fresh_until;
-        while let Some(front) = self.placed.front() {
-            if front.due_at > now {
+        let mut kept = 0;
+        while let Some(placed) = self.placed.get(kept) {
+            if placed.due_at > now {
                 return;
             }
-            let late = now - front.due_at > LATE_MAX_US;
-            if !late && !fresh {
-                return;
+            let late = now - placed.due_at > self.late_max_us;
+            if late && self.flight.is_some() || !late && !fresh {
+                kept += 1;
+                continue;
             }
-            let Some(Placed { waiter, booking, due_at }) = self.placed.pop_front() else { return };
+            let Some(Placed { waiter, booking, due_at }) = self.placed.remove(kept) else { return };
             if late {
                 // Its place counts as spent.
                 self.ask_at = self.ask_at.min(now);
@@ -383,7 +411,8 @@ impl<W> Driver<W> {
                 continue;
             }
             self.forget_deadline(&waiter);
-            self.events.push(Event::Go { waiter: waiter.who, booking, due_at });
+            let good_until = due_at + self.late_max_us;
+            self.events.push(Event::Go { waiter: waiter.who, booking, due_at, good_until });
         }
     }
 
@@ -490,7 +519,8 @@ impl<W> Driver<W> {
     }
 
     /// Gives those asked for the places they were granted, and plans when to ask for the rest.
-    fn place(&mut self, batch: &Batch, asked: usize, now: Micros) {
+    /// The answer is as of an earlier moment where it was held up.
+    fn place(&mut self, batch: &Batch, asked: usize, as_of: Micros, now: Micros) {
         let Batch { sight, runs, stopped, .. } = batch;
         let wait_of = |due: Micros| due - sight.bucket_time + sight.left;
         // How far ahead others have booked: not at all, or until where there is no place.
@@ -510,7 +540,7 @@ impl<W> Driver<W> {
                 let Some(Slot { cost, waiter, .. }) = self.queue.pop_slot() else { break };
                 let booking = Booking { cost, granted_at: sight.granted_at(), due, before };
                 (before, tokens, granted) = (due, tokens + cost, granted + 1);
-                let due_at = now + wait_of(due);
+                let due_at = as_of + wait_of(due);
                 match waiter {
                     Some(waiter) => self.placed.push_back(Placed { waiter, booking, due_at }),
                     // It left meanwhile.
@@ -525,7 +555,7 @@ impl<W> Driver<W> {
         match *stopped {
             Some(Decision::Denied { retry_after_us, cause }) => {
                 let tokens = self.queue.iter().next().map_or(0, |head| head.cost);
-                self.outlook.denied(now + retry_after_us, cause, tokens);
+                self.outlook.denied(as_of + retry_after_us, cause, tokens);
                 self.refuse_hopeless(now);
                 self.plan_ask(now);
             }
@@ -590,7 +620,7 @@ impl<W> Driver<W> {
         let fits = |waiter: &Waiter<W>| {
             waiter.cost == booking.cost && waiter.deadline_at.is_none_or(|at| due_at <= at)
         };
-        let in_time = now - due_at <= LATE_MAX_US;
+        let in_time = now - due_at <= self.late_max_us;
         let head = self.queue.iter().next().filter(|head| in_time && fits(head));
         match head.map(|head| head.ticket).and_then(|ticket| self.queue.remove(ticket)) {
             Some(waiter) => {

@@ -24,6 +24,9 @@ pub const LIMIT_MAX: u32 = 1_000_000_000;
 pub const WINDOW_ENTRIES_MAX: i64 = 64;
 /// How long an idle bucket is kept after it is full again, where the policy does not say.
 pub const IDLE_DEFAULT_US: Micros = 3_000_000;
+/// See [`Policy::late_max_us`].
+pub(crate) const LATE_MAX_US: Micros = 100_000;
+const LATE_LEAST_US: Micros = 10_000;
 /// The guard of `strict` where none is written: calls that arrive up to 50 ms apart from their
 /// grant, and 10 ms for timers and tasks that run late.
 pub const STRICT_GUARD_DEFAULT_US: Micros = 60_000;
@@ -330,6 +333,17 @@ impl Policy {
     pub fn counts_answers(&self) -> bool {
         let is_guarded = |quota: &Quota| quota.shape == Shape::Window && quota.guard_us > 0;
         self.quotas.iter().any(is_guarded)
+    }
+
+    /// How late after its moment a call may still go out, in microseconds. Later its place is spent:
+    /// the process was stopped, its runtime blocked or its store slow, and with others like it the
+    /// call would go out in a bunch. A guard covers the way to the provider and a little lateness;
+    /// a sixth of the smallest is left for that, at least 10 ms and at most 100. Without a guard
+    /// nothing is promised to who counts to the millisecond, and it is 100 ms.
+    #[must_use]
+    pub fn late_max_us(&self) -> Micros {
+        let guards = self.quotas.iter().map(|quota| quota.guard_us).filter(|guard| *guard > 0);
+        guards.min().map_or(LATE_MAX_US, |guard| (guard / 6).clamp(LATE_LEAST_US, LATE_MAX_US))
     }
 
     /// What each quota brings, for estimates.

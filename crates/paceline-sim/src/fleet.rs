@@ -232,14 +232,17 @@ impl<'a> Fleet<'a> {
                 self.at(at, Happening::Asked { process, life, flight, groups });
                 let at = self.now + TIMEOUT_US;
                 self.at(at, Happening::Answered { process, life, flight, answer: None });
+                // Who goes while the answer is awaited.
+                self.outcomes(process)?;
+                return self.drive(process);
             }
-            Next::SleepUntil(at) => {
+            Next::SleepUntil(at) | Next::Await(Some(at)) => {
                 here.wish += 1;
                 let wish = here.wish;
                 let at = at + self.rng.i64(0..TIMER_LATE_US);
                 self.at(at, Happening::Turn { process, wish });
             }
-            Next::Await | Next::Rest => {}
+            Next::Await(None) | Next::Rest => {}
         }
         self.outcomes(process)
     }

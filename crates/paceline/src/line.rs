@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use paceline_core::driver::{Driver, Event, Next, Settings, Stranded, Ticket};
 use paceline_core::{Booking, Cause, Group, Micros, Policy};
@@ -61,8 +62,8 @@ pub(crate) type Waiter = oneshot::Sender<Outcome>;
 /// What became of it.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It goes, on a place that was due at that moment of the steady clock.
-    Go(Held),
+    /// It goes, if it does so by that moment of the steady clock.
+    Go(Held, Micros),
     /// It would have to wait for longer than it may, for that long.
     Refused(Micros, Cause, Arc<Policy>),
     /// Its call can never pass: the largest cost that can, and the quota that sets it.
@@ -207,8 +208,8 @@ impl Line {
         for event in events {
             // Who has gone meanwhile drops its outcome, and with it the place.
             let _ = match event {
-                Event::Go { waiter, booking, due_at } => {
-                    waiter.send(Outcome::Go(Held::new(self, booking, due_at)))
+                Event::Go { waiter, booking, due_at, good_until } => {
+                    waiter.send(Outcome::Go(Held::new(self, booking, due_at), good_until))
                 }
                 Event::Refused { waiter, retry_after_us, cause } => {
                     waiter.send(Outcome::Refused(retry_after_us, cause, Arc::clone(policy)))
@@ -300,7 +301,8 @@ async fn drive(mut driving: Driving) {
         }
         match line.what_next() {
             Do::Ask(groups, own) => {
-                let answer = shared.store.batch(&line.name, &own, &groups).await;
+                let asking = shared.store.batch(&line.name, &own, &groups);
+                let answer = line.letting_go_until(asking).await;
                 crowd = line.answered(answer, &own);
             }
             Do::SleepUntil(at) => {
@@ -319,6 +321,26 @@ async fn drive(mut driving: Driving) {
 }
 
 impl Line {
+    /// Awaits an answer, and lets go meanwhile whose moment comes.
+    async fn letting_go_until<T>(self: &Arc<Self>, asking: impl Future<Output = T>) -> T {
+        let mut asking = std::pin::pin!(asking);
+        // Most stores answer at once.
+        let once = std::future::poll_fn(|context| Poll::Ready(asking.as_mut().poll(context)));
+        if let Poll::Ready(answer) = once.await {
+            return answer;
+        }
+        loop {
+            // While a flight is under way there is nothing else to do than to sleep.
+            let Do::SleepUntil(at) = self.what_next() else { return asking.await };
+            tokio::select! {
+                biased;
+                answer = &mut asking => return answer,
+                () = self.shared.clock.sleep(at - self.now()) => {}
+                () = self.stirred.notified() => {}
+            }
+        }
+    }
+
     /// Lets go whose moment has come; what the task that drives does next.
     fn what_next(self: &Arc<Self>) -> Do {
         let now = self.now();
@@ -332,7 +354,10 @@ impl Line {
             Next::Ask(groups) => Do::Ask(groups, Arc::clone(&waiting.own)),
             _ if crowd => Do::Yield,
             Next::SleepUntil(at) => Do::SleepUntil(at),
-            Next::Await => Do::SleepUntil(now + LOOK_AT_FLIGHT_US),
+            Next::Await(wake_at) => {
+                let look_at = now + LOOK_AT_FLIGHT_US;
+                Do::SleepUntil(wake_at.map_or(look_at, |wake_at| wake_at.min(look_at)))
+            }
             Next::Rest => {
                 waiting.driven = false;
                 Do::End

@@ -187,10 +187,6 @@ impl Held {
         (Arc::clone(&self.line), self.booking)
     }
 
-    pub(crate) fn due_at(&self) -> Micros {
-        self.due_at
-    }
-
     /// Gives the place back to the bucket: at once where the store answers without waiting, else in
     /// the background of the runtime the limiter was opened in. If that is gone it stays spent.
     pub(crate) fn give_back(mut self) {

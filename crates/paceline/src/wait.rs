@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use paceline_core::driver::{Alone, LATE_MAX_US};
+use paceline_core::driver::Alone;
 use paceline_core::{Ask, Batch, Booking, Cause, Decision, Micros, Policy, Run, Sight};
 use tracing::Instrument;
 
@@ -65,10 +65,10 @@ impl Call<'_> {
         };
         loop {
             match standing.outcome().await {
-                Outcome::Go(held) if clock.steady() - held.due_at() <= LATE_MAX_US => {
+                Outcome::Go(held, good_until) if clock.steady() <= good_until => {
                     return Ok(Answer::Granted(self.granted(held, clock.steady() - start)));
                 }
-                Outcome::Go(held) => {
+                Outcome::Go(held, _) => {
                     tracing::debug!(bucket = line.name, "woke too late for its place");
                     held.release();
                 }

@@ -14,6 +14,8 @@ pub enum Event<W> {
         booking: Booking,
         /// When it was due.
         due_at: Micros,
+        /// Until when it may go; later its place is spent and it stands in line anew.
+        good_until: Micros,
     },
     /// It would have to wait for longer than it may.
     Refused {
@@ -47,8 +49,9 @@ pub enum Next {
     Ask(Vec<Group>),
     /// Nothing before this moment, unless something happens.
     SleepUntil(Micros),
-    /// The answer to what was asked is awaited.
-    Await,
+    /// The answer to what was asked is awaited; somebody goes without it at this moment, if it has
+    /// not come by then.
+    Await(Option<Micros>),
     /// Nobody waits.
     Rest,
 }
