@@ -187,9 +187,12 @@ pub(crate) fn per_second(count: u64, span: std::time::Duration) -> String {
     format!("{rate} decisions a second")
 }
 
-/// A span as a fact tells it: `3.2ms`, `140us`, `2.5s`.
+/// A span as a person reads it: `3.2ms`, `140us`, `2s`.
 pub(crate) fn told(micros: u64) -> String {
-    let tenths = |unit: u64| format!("{}.{}", micros / unit, micros % unit * 10 / unit);
+    let tenths = |unit: u64| match micros % unit * 10 / unit {
+        0 => (micros / unit).to_string(),
+        tenths => format!("{}.{tenths}", micros / unit),
+    };
     match micros {
         0..1_000 => format!("{micros}us"),
         1_000..1_000_000 => tenths(1_000) + "ms",
@@ -254,6 +257,7 @@ mod tests {
             (1_250, "1.2ms"),
             (999_999, "999.9ms"),
             (2_500_000, "2.5s"),
+            (250_000, "250ms"),
         ] {
             assert_eq!(told(micros), text);
         }

@@ -105,8 +105,8 @@ struct Probe<'a> {
     server: String,
     /// `None` once it was found away, which is then written down.
     connection: Option<MultiplexedConnection>,
-    /// Whether it may decide.
-    decides: bool,
+    /// Why the store has no connection to it.
+    refused: Option<Error>,
     bucket: String,
     key: String,
     end: Instant,
@@ -130,7 +130,7 @@ impl<'a> Probe<'a> {
         Self {
             redis,
             connection: None,
-            decides: false,
+            refused: None,
             key: redis.key(&bucket),
             bucket,
             end,
@@ -145,19 +145,12 @@ impl<'a> Probe<'a> {
 
     /// All but what is measured.
     async fn look(mut self) -> Self {
-        let refused = self.connect().await;
-        if self.connection.is_none() {
-            if let Some(error) = refused {
-                self.sheet.failed(&error);
-            }
-            return self;
-        }
-        self.look_at_info(refused.as_ref()).await;
+        self.refused = self.connect().await;
+        self.look_at_info().await;
         self.look_at_clock().await;
         self.look_at_script().await;
         self.look_at_rights().await;
         self.judge_moved();
-        self.decides = refused.is_none();
         self
     }
 
@@ -180,7 +173,7 @@ impl<'a> Probe<'a> {
         Some(error)
     }
 
-    async fn look_at_info(&mut self, refused: Option<&Error>) {
+    async fn look_at_info(&mut self) {
         let is_cluster = self.redis.route.cluster().is_some();
         if let Some(answer) = self.attempt(rights::INFO).await {
             self.info = Info::read(&text(&answer).unwrap_or_default());
@@ -207,8 +200,8 @@ impl<'a> Probe<'a> {
             self.sheet.fact("role", role);
         }
         if is_replica {
-            self.judge_replica(refused);
-        } else if let Some(error) = refused {
+            self.judge_replica();
+        } else if let Some(error) = &self.refused {
             self.sheet.failed(error);
         }
         self.info.judge_memory(&mut self.sheet);
@@ -226,7 +219,7 @@ impl<'a> Probe<'a> {
         }
     }
 
-    fn judge_replica(&mut self, refused: Option<&Error>) {
+    fn judge_replica(&mut self) {
         let of = match (self.info.field("master_host"), self.info.field("master_port")) {
             (Some(host), Some(port)) => format!(" of {host}:{port}"),
             _ => String::new(),
@@ -234,7 +227,7 @@ impl<'a> Probe<'a> {
         let what = format!("it is a replica{of}, and only a primary can decide: every call fails");
         let advice = "name the primary, or what follows it: redis+sentinel:// with the sentinels, \
                       redis-cluster:// with the nodes";
-        let error = refused.cloned().unwrap_or_else(|| Error::unavailable(what.clone()));
+        let error = self.refused.clone().unwrap_or_else(|| Error::unavailable(what.clone()));
         self.sheet.wrong(what, advice, Some(error));
     }
 
@@ -356,7 +349,7 @@ impl<'a> Probe<'a> {
     async fn measure(&mut self) {
         self.measure_latency().await;
         // Where something is wrong already there is nothing to measure, and why is told.
-        if self.decides && self.connection.is_some() && !self.sheet.is_wrong() {
+        if self.refused.is_none() && self.connection.is_some() && !self.sheet.is_wrong() {
             self.measure_rate().await;
         }
     }
@@ -469,7 +462,9 @@ impl<'a> Probe<'a> {
             }
         };
         self.connection = None;
-        self.sheet.failed(&away);
+        if self.refused.is_none() {
+            self.sheet.failed(&away);
+        }
         None
     }
 }
@@ -628,10 +623,10 @@ mod tests {
         for (ahead, wanted) in [
             (0, None),
             (1_000_000, None),
-            (1_000_001, Some((Note, "1.0s ahead of"))),
+            (1_000_001, Some((Note, "1s ahead of"))),
             (-3_200_000, Some((Note, "3.2s behind"))),
-            (60_000_000, Some((Note, "60.0s ahead of"))),
-            (-60_000_001, Some((Risk, "60.0s behind"))),
+            (60_000_000, Some((Note, "60s ahead of"))),
+            (-60_000_001, Some((Risk, "60s behind"))),
             (i64::MIN + 1, Some((Risk, "behind"))),
         ] {
             let mut sheet = Sheet::default();

@@ -63,6 +63,9 @@ pub(super) const SCAN: Right = wanted("+scan", Severity::Note, "buckets cannot b
 pub(super) const PUBLISH: Right = wanted("+publish", Severity::Note, CHANGES);
 pub(super) const PSUBSCRIBE: Right = wanted("+psubscribe", Severity::Note, CHANGES);
 
+/// Those that are asked for with a key.
+const ON_KEYS: [Right; 8] = [EVALSHA, HGET, HMGET, HGETALL, HSET, HDEL, PEXPIRE, UNLINK];
+
 /// What a user lacks on one server.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
@@ -129,7 +132,12 @@ impl Missing {
         }
         let list = acl.join(" ");
         let words: Vec<String> = acl.iter().map(|word| quoted(word)).collect();
-        let advice = format!("ACL SETUSER {} {}", quoted(user), words.join(" "));
+        let mut advice = format!("ACL SETUSER {} {}", quoted(user), words.join(" "));
+        // Who may not run a command is not told whether the keys or channels would be allowed.
+        let hides_keys = !self.keys && ON_KEYS.iter().all(|right| self.lacks(*right));
+        if hides_keys || (self.lacks(PUBLISH) && self.lacks(PSUBSCRIBE) && !self.channels) {
+            advice += ", then look again: what may be missing besides is hidden by these";
+        }
         let error = (worst == Severity::Wrong).then(|| {
             let said = self.said.as_deref().unwrap_or_default();
             Error::forbidden(format!("{server} does not let us in: {said}"))
