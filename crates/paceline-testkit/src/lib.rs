@@ -9,7 +9,8 @@
 //! - [`ReplicaPair`]: a primary and a replica with a wire between them that can be cut.
 //! - [`SentinelSet`]: servers that fail over, and the three sentinels that see to it.
 //! - [`RedisCluster`]: nodes that share the keys, whose slots move and whose primaries fail.
-//! - [`FaultProxy`]: a TCP proxy that loses answers, stalls, cuts and refuses on request.
+//! - [`FaultProxy`]: a TCP proxy that loses answers, delays, stalls, cuts and refuses on request.
+//! - [`TimeShiftProxy`]: a proxy behind which Paceline's script sees another time.
 //! - [`ScriptedServer`]: a fake server that answers each command with what a closure says.
 //! - [`scratch_dir`]: a folder that is gone when the test is over.
 //! - [`free_port`]: a loopback port on which nobody listens.
@@ -26,6 +27,7 @@ mod resp;
 mod scratch;
 mod scripted;
 mod sentinel_set;
+mod time_shift;
 mod url;
 
 pub use eventually::eventually;
@@ -38,3 +40,4 @@ pub use resp::Reply;
 pub use scratch::{ScratchDir, scratch_dir};
 pub use scripted::ScriptedServer;
 pub use sentinel_set::{SentinelSet, SentinelSetBuilder};
+pub use time_shift::TimeShiftProxy;

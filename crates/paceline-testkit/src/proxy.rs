@@ -1,18 +1,15 @@
 //! A TCP proxy on the loopback that misbehaves on request.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+mod link;
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::loopback::Acceptor;
-
-/// How often an idle direction looks whether what it holds back may go on.
-const TICK: Duration = Duration::from_millis(10);
-/// What one stalled direction takes in before it leaves the rest to the kernel's buffers.
-const HELD_BYTES_MAX: usize = 1 << 20;
+use link::{Direction, Link};
 
 /// What the proxy does with bytes and with new connections. Bytes and connections that reach it
 /// after [`FaultProxy::set`] has returned meet the new mode.
@@ -26,6 +23,14 @@ pub enum Mode {
     /// What was held back goes on, in order, when another mode lets it: late, not lost, even if
     /// the client has given up meanwhile.
     Stall,
+    /// All goes through, both ways, and each piece of it this much later than it came, in order: a
+    /// far server rather than a narrow wire, up to a megabyte under way each way. Connections are
+    /// made at once. What was on its way when another mode is set goes by that mode.
+    Delay(Duration),
+    /// The server's side of each connection there is is closed and the client is not told, as when
+    /// its machine is gone: what it sends goes nowhere, in later modes as well, until it leaves or
+    /// is cut. New connections go through.
+    HalfOpen,
     /// Every connection is closed at once, and each new one as soon as it is made.
     Cut,
     /// Connections there are go on; each new one is closed as soon as it is made. (A port where
@@ -72,8 +77,10 @@ impl FaultProxy {
     pub fn set(&self, mode: Mode) {
         let mut state = self.shared.lock();
         state.mode = mode;
-        if mode == Mode::Cut {
-            state.cut();
+        match mode {
+            Mode::Cut => state.cut(),
+            Mode::HalfOpen => state.links.iter().for_each(|link| link.lose_server()),
+            _ => {}
         }
         self.shared.changed.notify_all();
     }
@@ -157,33 +164,6 @@ impl State {
     }
 }
 
-/// One client and its connection to the target.
-#[derive(Debug)]
-struct Link {
-    client: TcpStream,
-    server: TcpStream,
-    client_left: AtomicBool,
-    closed: AtomicBool,
-}
-
-impl Link {
-    fn connected(&self) -> bool {
-        !self.client_left.load(Ordering::SeqCst) && !self.closed.load(Ordering::SeqCst)
-    }
-
-    fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        let _ = self.client.shutdown(Shutdown::Both);
-        let _ = self.server.shutdown(Shutdown::Both);
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Up,
-    Down,
-}
-
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -198,18 +178,7 @@ impl Shared {
         let Ok(server) = TcpStream::connect_timeout(&target, Duration::from_secs(5)) else {
             return;
         };
-        for stream in [&client, &server] {
-            // Without a read timeout a direction could not let go what it held back.
-            if stream.set_nodelay(true).is_err() || stream.set_read_timeout(Some(TICK)).is_err() {
-                return;
-            }
-        }
-        let link = Arc::new(Link {
-            client,
-            server,
-            client_left: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-        });
+        let Some(link) = Link::new(client, server).map(Arc::new) else { return };
         let mut state = self.lock();
         if matches!(state.mode, Mode::Cut | Mode::Refuse) {
             state.refused_total += 1;
@@ -220,7 +189,7 @@ impl Shared {
         state.threads.retain(|thread| !thread.is_finished());
         for direction in [Direction::Up, Direction::Down] {
             let (shared, link) = (Arc::clone(self), Arc::clone(&link));
-            state.threads.push(std::thread::spawn(move || shared.pump(&link, direction)));
+            state.threads.push(std::thread::spawn(move || link.pump(direction, &shared)));
         }
     }
 
@@ -231,66 +200,9 @@ impl Shared {
         away
     }
 
-    /// Moves bytes one way until that way is over.
-    fn pump(&self, link: &Arc<Link>, direction: Direction) {
-        let (mut from, mut to) = match direction {
-            Direction::Up => (&link.client, &link.server),
-            Direction::Down => (&link.server, &link.client),
-        };
-        let mut chunk = vec![0; 16 << 10];
-        let mut held = Vec::new();
-        loop {
-            let over = held.len() < HELD_BYTES_MAX
-                && match from.read(&mut chunk) {
-                    Ok(0) => true,
-                    Ok(n) => {
-                        held.extend_from_slice(&chunk[..n]);
-                        false
-                    }
-                    Err(e) => !matches!(
-                        e.kind(),
-                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-                    ),
-                };
-            if over && direction == Direction::Up {
-                link.client_left.store(true, Ordering::SeqCst);
-            }
-            let wait = over || held.len() >= HELD_BYTES_MAX;
-            match self.mode_for(link, wait) {
-                Mode::Stall => continue,
-                Mode::SwallowReplies if direction == Direction::Down => held.clear(),
-                _ => {
-                    // Counted before it is sent: who has the answer finds its request counted.
-                    if direction == Direction::Up {
-                        self.bytes_up.fetch_add(held.len() as u64, Ordering::SeqCst);
-                    }
-                    if to.write_all(&held).is_err() {
-                        break;
-                    }
-                    held.clear();
-                }
-            }
-            if over {
-                break;
-            }
-        }
-        match direction {
-            // The client may still be reading what it has asked for.
-            Direction::Up => drop(to.shutdown(Shutdown::Write)),
-            Direction::Down => {
-                link.close();
-                self.lock().links.retain(|other| !Arc::ptr_eq(other, link));
-            }
-        }
-    }
-
-    /// The mode now; if told to wait, the mode that ends a stall. A closed link stalls no more:
-    /// writing to it fails, which ends its directions.
-    fn mode_for(&self, link: &Link, wait: bool) -> Mode {
-        let mut state = self.lock();
-        while wait && state.mode == Mode::Stall && !link.closed.load(Ordering::SeqCst) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        if link.closed.load(Ordering::SeqCst) { Mode::Cut } else { state.mode }
+    /// Waits for another mode, or as long as this.
+    fn wait(&self, max: Duration) {
+        let changed = self.changed.wait_timeout(self.lock(), max);
+        drop(changed.unwrap_or_else(PoisonError::into_inner));
     }
 }

@@ -9,4 +9,5 @@ mod replica_pair;
 mod scratch;
 mod scripted;
 mod sentinel_set;
+mod time_shift;
 mod wire;

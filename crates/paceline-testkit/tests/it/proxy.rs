@@ -1,7 +1,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use paceline_testkit::{FaultProxy, Mode, ScriptedServer, eventually};
+use paceline_testkit::{FaultProxy, Mode, RedisServer, ScriptedServer, eventually};
 
 use crate::wire::{connect, expect, expect_closed, expect_silence, send};
 
@@ -157,4 +158,65 @@ fn a_proxy_dropped_in_a_stall_stops() {
     drop(proxy);
     expect_closed(&client);
     assert!(std::net::TcpStream::connect(addr).is_err());
+}
+
+#[test]
+fn a_delay_holds_each_piece_back_and_keeps_the_order() {
+    let (server, answered) = target();
+    let proxy = FaultProxy::start(server.addr());
+    let client = connect(proxy.addr());
+    proxy.set(Mode::Delay(Duration::from_millis(5)));
+    for _ in 0..20 {
+        send(&client, PING);
+    }
+    for i in 1..=20 {
+        expect(&client, &format!(":{i}\r\n"));
+    }
+
+    proxy.set(Mode::Delay(Duration::from_secs(3600)));
+    send(&client, PING);
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    // Its end has been taken in, so what came before has been too, and is on its way.
+    eventually("the proxy sees the client leave", || proxy.connections_now() == 0);
+    expect_silence(&client);
+    assert_eq!(answered.load(Ordering::SeqCst), 20);
+    assert_eq!(proxy.bytes_up(), 20 * PING.len() as u64);
+    // The end of the stream comes behind the rest, and so the answer before the end.
+    proxy.set(Mode::Delay(Duration::from_millis(5)));
+    expect(&client, ":21\r\n");
+    expect_closed(&client);
+}
+
+#[test]
+fn a_half_open_connection_tells_its_client_nothing_and_the_next_one_works() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.addr());
+    let client = connect(proxy.addr());
+    send(&client, "CLIENT SETNAME lost\r\n");
+    expect(&client, "+OK\r\n");
+    proxy.set(Mode::HalfOpen);
+    eventually("the server has lost its client", || {
+        let list = server.command(&["CLIENT", "LIST"]);
+        !list.text().unwrap().contains("name=lost")
+    });
+    for _ in 0..3 {
+        send(&client, "SET k v\r\n");
+    }
+    let next = connect(proxy.addr());
+    send(&next, "EXISTS k\r\n");
+    expect(&next, ":0\r\n");
+    assert_eq!(proxy.connections_now(), 2);
+    // No later mode finds the server again.
+    proxy.set(Mode::Pass);
+    send(&client, "SET k v\r\n");
+    send(&next, "EXISTS k\r\n");
+    expect(&next, ":0\r\n");
+    expect_silence(&client);
+    drop(client);
+    eventually("the proxy sees the client leave", || proxy.connections_now() == 1);
+
+    proxy.set(Mode::HalfOpen);
+    expect_silence(&next);
+    proxy.cut_connections();
+    expect_closed(&next);
 }
