@@ -4,6 +4,7 @@ mod acquire;
 mod completions;
 mod delete;
 mod demo;
+mod doctor;
 mod exec;
 mod list;
 mod pace;
@@ -30,6 +31,7 @@ pub(crate) enum Command {
     Suspend(suspend::Suspend),
     Resume(resume::Resume),
     Delete(delete::Delete),
+    Doctor(doctor::Doctor),
     Replay(replay::Replay),
     Simulate(simulate::Simulate),
     Demo(demo::Demo),
@@ -50,6 +52,7 @@ impl Command {
             Self::Suspend(suspend) => suspend.run(context).await,
             Self::Resume(resume) => resume.run(context).await,
             Self::Delete(delete) => delete.run(context).await,
+            Self::Doctor(doctor) => doctor.run(context).await,
             Self::Replay(replay) => replay.run(context).await,
             Self::Simulate(simulate) => simulate.run(context),
             Self::Demo(demo) => demo.run(context).await,

@@ -12,7 +12,8 @@ pub(crate) struct Exit(u8);
 
 impl Exit {
     pub(crate) const DONE: Self = Self(0);
-    /// Did what it was asked and found it wrong: a mismatch in a replay, a 429 in the demo.
+    /// Did what it was asked and found it wrong: a mismatch in a replay, a 429 in the demo, a risk
+    /// of the store.
     pub(crate) const FAILED: Self = Self(1);
     /// What it was given is not allowed.
     pub(crate) const USAGE: Self = Self(2);
@@ -33,6 +34,21 @@ impl Exit {
     /// There is no such command.
     pub(crate) const NO_COMMAND: Self = Self(127);
 
+    /// What a call that fails with this ends with.
+    pub(crate) fn of(error: &Error) -> Self {
+        if error.is_input() {
+            Self::USAGE
+        } else if error.is_unavailable() {
+            Self::UNAVAILABLE
+        } else if error.is_never() {
+            Self::REFUSED
+        } else if error.is_forbidden() {
+            Self::FORBIDDEN
+        } else {
+            Self::INCOMPATIBLE
+        }
+    }
+
     /// Ended by a signal.
     pub(crate) fn by_signal(number: i32) -> Self {
         Self(128 + u8::try_from(number).unwrap_or(0))
@@ -43,7 +59,8 @@ impl Exit {
 pub(crate) const HELP: &str = "\
 Exit codes:
   0    done
-  1    done, and found wrong (replay: a mismatch; demo: a 429, or a worker that did not obey)
+  1    done, and found wrong (replay: a mismatch; demo: a 429, or a worker that did not obey;
+       doctor: a risk, or what is wrong and no call ends with)
   2    what was given is not allowed
   66   no such bucket, no such file
   69   the store is away
@@ -83,18 +100,7 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let exit = if error.is_input() {
-            Exit::USAGE
-        } else if error.is_unavailable() {
-            Exit::UNAVAILABLE
-        } else if error.is_never() {
-            Exit::REFUSED
-        } else if error.is_forbidden() {
-            Exit::FORBIDDEN
-        } else {
-            Exit::INCOMPATIBLE
-        };
-        Self::new(exit, error.to_string())
+        Self::new(Exit::of(&error), error.to_string())
     }
 }
 

@@ -63,13 +63,13 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Lets the library say on stderr what it notices. What goes wrong with the connection is told by
-/// the command that needed it; more only where asked for.
+/// Lets the library say on stderr what it notices. What goes wrong with Redis is told by the command
+/// that needed it; more only where asked for.
 fn tell(verbose: u8) {
     let levels = match verbose {
         0 => Targets::new()
             .with_default(LevelFilter::WARN)
-            .with_target("paceline::store::redis::connection", LevelFilter::OFF),
+            .with_target("paceline::store::redis", LevelFilter::OFF),
         1 => Targets::new().with_default(LevelFilter::INFO),
         _ => Targets::new().with_default(LevelFilter::DEBUG),
     };

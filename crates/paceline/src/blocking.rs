@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 
 use crate::limiter::LimiterBuilder;
-use crate::{Answer, Error, IntoPolicy, Permit, Stats, Status};
+use crate::{Answer, Error, Examination, IntoPolicy, Permit, Stats, Status};
 
 /// The hidden thread's runtime. It lives as long as the process.
 static RUNTIME: LazyLock<Result<Handle, String>> = LazyLock::new(|| {
@@ -92,6 +92,15 @@ impl Limiter {
     pub fn list(&self) -> Result<Vec<String>, Error> {
         let inner = self.inner.clone();
         wait_for(async move { inner.list().await })
+    }
+
+    /// As [`crate::Limiter::examine`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn examine(&self) -> Result<Examination, Error> {
+        let inner = self.inner.clone();
+        wait_for(async move { inner.examine().await })
     }
 
     /// As [`crate::Limiter::suspend`].

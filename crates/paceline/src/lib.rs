@@ -18,6 +18,7 @@
 //!   acquire; [`Permit`] one granted call; [`Refusal`] says when to come back.
 //! - [`Policy`] is what a bucket holds to: one to eight [`Quota`]s that must all pass.
 //! - [`InFlight`] tells when the answer to a call has come; [`meters`] lists what is measured.
+//! - [`Examination`] is what [`Limiter::examine`] found wrong or risky about a store.
 //! - [`WhenAway`] is what a call gets while the store is away.
 //! - [`blocking`] is the same for programs without async; [`testing`] is for tests of yours.
 //! - [`guide`] builds a polite API client from start to end.
@@ -28,6 +29,7 @@ pub mod blocking;
 mod bucket;
 mod clock;
 mod error;
+mod examination;
 pub mod guide;
 mod into_policy;
 mod limiter;
@@ -49,6 +51,7 @@ pub use answer::{Answer, Refusal, RefusedBy};
 pub use away::WhenAway;
 pub use bucket::{Bucket, Call};
 pub use error::Error;
+pub use examination::{Examination, Fact, Finding, Severity};
 pub use into_policy::IntoPolicy;
 pub use limiter::{Limiter, LimiterBuilder, STORE_DEFAULT, STORE_VARIABLE, WHEN_AWAY_VARIABLE};
 pub use permit::{GrantedBy, InFlight, Permit};

@@ -14,6 +14,7 @@ use crate::away::WhenAway;
 use crate::bucket::Bucket;
 use crate::clock::{Clock, ManualClock, micros};
 use crate::error::Error;
+use crate::examination::{Examination, Sheet};
 use crate::into_policy::IntoPolicy;
 use crate::line::Line;
 use crate::name;
@@ -36,7 +37,7 @@ const MAX_WAITERS_DEFAULT: usize = 100_000;
 /// | to | ask the limiter for | |
 /// |---|---|---|
 /// | make calls | [`bucket`](Self::bucket), then its `acquire` | what most programs want |
-/// | operate buckets by name | [`status`](Self::status), [`suspend`](Self::suspend), [`resume`](Self::resume), [`set_policy`](Self::set_policy), [`pin_policy`](Self::pin_policy), [`delete`](Self::delete), [`list`](Self::list) | for tools and people |
+/// | operate buckets by name | [`status`](Self::status), [`suspend`](Self::suspend), [`resume`](Self::resume), [`set_policy`](Self::set_policy), [`pin_policy`](Self::pin_policy), [`delete`](Self::delete), [`list`](Self::list), [`examine`](Self::examine) | for tools and people |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
@@ -56,6 +57,8 @@ pub struct Limiter {
 /// What all clones and handles share.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// The store's URL, without user and password.
+    name: String,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) when_away: WhenAway,
@@ -255,6 +258,34 @@ impl Limiter {
         let _ = returning.wait_for(|returning| *returning == 0).await;
     }
 
+    /// Looks at the store as a process that makes calls would, and says in plain words what is
+    /// wrong or risky: for a person who sets one up, or wonders. Real decisions are made on a bucket
+    /// of its own for a third of a second a server; other buckets are not touched. Each step is
+    /// bounded by the timeout of one operation, all together by some seconds. Not cancel safe:
+    /// dropped half way, that bucket is left to evaporate.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+    /// use paceline::{Limiter, Severity};
+    ///
+    /// let found = Limiter::open("memory:").await?.examine().await?;
+    /// assert_eq!(found.worst(), Some(Severity::Note)); // other processes do not share it
+    /// println!("{}: {}", found.findings[0].what, found.findings[0].advice);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When the URL names what cannot be, such as a service that no sentinel knows. Whatever else
+    /// keeps calls from the store is a finding.
+    pub async fn examine(&self) -> Result<Examination, Error> {
+        let mut found = Examination::of(&self.shared.name);
+        self.shared.store.examine(&mut found).await;
+        match found.error() {
+            Some(error) if error.is_input() => Err(error.clone()),
+            _ => Ok(found),
+        }
+    }
+
     /// Counts since the limiter was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -338,6 +369,29 @@ impl LimiterBuilder {
         self
     }
 
+    /// Opens the store and [examines](Limiter::examine) it; also where it does not let us in or is
+    /// none we can work with, which is then what was found.
+    ///
+    /// # Errors
+    /// When the URL names what cannot be.
+    ///
+    /// # Panics
+    /// As [`Limiter::open`].
+    pub async fn examine(self) -> Result<Examination, Error> {
+        let url: StoreUrl = self.url.parse()?;
+        match self.open().await {
+            Ok(limiter) => limiter.examine().await,
+            Err(error) if error.is_input() => Err(error),
+            Err(error) => {
+                let mut sheet = Sheet::default();
+                sheet.failed(&error);
+                let mut found = Examination::of(url.to_string());
+                found.take_in(sheet);
+                Ok(found)
+            }
+        }
+    }
+
     /// Opens the store.
     ///
     /// # Errors
@@ -350,6 +404,7 @@ impl LimiterBuilder {
         let store = Store::open(&url, self.clock.clone(), self.timeout).await?;
         Ok(Limiter {
             shared: Arc::new(Shared {
+                name: url.to_string(),
                 store,
                 clock: self.clock,
                 when_away: self.when_away,

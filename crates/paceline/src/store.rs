@@ -19,6 +19,7 @@ use paceline_core::{Ask, Batch, Booking, Decision, Group, Look, Micros, Policy, 
 use self::url::StoreUrl;
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::examination::{Examination, Sheet};
 use crate::meters::StoreMeters;
 
 /// A decision, and the bucket's policy where it is not the caller's own.
@@ -223,6 +224,24 @@ impl Store {
             Place::Memory(memory) => local::delete(memory, name).await,
             Place::Host(host) => local::delete(host, name).await,
             Place::Redis(redis) => redis.delete(name).await,
+        }
+    }
+
+    /// Looks for what is wrong or risky.
+    pub(crate) async fn examine(&self, found: &mut Examination) {
+        match &self.place {
+            Place::Memory(_) => {
+                let mut sheet = Sheet::default();
+                sheet.fact("kind", "in the memory of this process");
+                sheet.note(
+                    "buckets are this process's alone: no other process keeps the pace with it, and \
+                     they end with it",
+                    "host: shares them among the processes of this machine, redis:// among machines",
+                );
+                found.take_in(sheet);
+            }
+            Place::Host(host) => host.examine(found).await,
+            Place::Redis(redis) => redis.examine(found).await,
         }
     }
 

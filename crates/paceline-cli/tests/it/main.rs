@@ -4,6 +4,7 @@
 
 mod acquire;
 mod demo;
+mod doctor;
 mod exec;
 mod input;
 mod operate;

@@ -140,6 +140,7 @@ fn every_shell_gets_completions_and_every_command_help() {
         "suspend",
         "resume",
         "delete",
+        "doctor",
         "replay",
         "demo",
         "completions",

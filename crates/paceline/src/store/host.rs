@@ -6,7 +6,7 @@
 //! and nothing to repair. [`folder`] says which folder and whether it may be used, [`name`] how a
 //! bucket's name becomes a file's, [`file`] what is in it and why a kill never tears it,
 //! [`handles`] which files stay open, [`patience`] how a taken lock is waited for, [`sweep`] how
-//! evaporated buckets go.
+//! evaporated buckets go, [`examine`] what is wrong or risky about the folder.
 //!
 //! **A file that is there is never empty, and one that is gone is known to be.** Files are made
 //! whole under another name and then renamed, by whoever holds the folder's own lock; they are
@@ -14,6 +14,7 @@
 //! So nobody works on a file that others no longer see, and what looks at a name without a bucket
 //! (a status, a check) leaves no trace.
 
+mod examine;
 mod file;
 mod folder;
 mod handles;

@@ -2,7 +2,7 @@
 //! Cluster. One hash per bucket under `prefix{name}`, one EVALSHA per decision;
 //! [`paceline_core::script`] knows arguments, replies and the hash. [`route`] finds the server that
 //! has a bucket, [`connection`] keeps the one connection to each, [`failure`] says what an error
-//! means.
+//! means, [`examine`] what is wrong or risky about the servers.
 //!
 //! What was sent and not answered is never sent again: it may have been executed, so it counts as
 //! spent. Only answers that prove the contrary are followed, such as NOSCRIPT, by loading the
@@ -14,6 +14,7 @@ mod access;
 mod address;
 mod cluster;
 mod connection;
+mod examine;
 mod failure;
 mod route;
 mod sentinel;
@@ -47,6 +48,8 @@ const SCAN_COUNT: usize = 500;
 pub(crate) struct Redis {
     clock: Clock,
     prefix: String,
+    /// Who we are to the servers.
+    user: String,
     timeout: Duration,
     /// The script's SHA-1, by which it is called.
     sha: String,
@@ -64,6 +67,7 @@ impl Redis {
         Ok(Self {
             clock,
             prefix: url.prefix.clone(),
+            user: url.login.user.clone().unwrap_or_else(|| "default".to_owned()),
             timeout,
             sha: redis::Script::new(script::SOURCE).get_hash().to_owned(),
             route: Route::open(url, timeout).await?,

@@ -1,6 +1,7 @@
 //! Stores by URL: `memory:`, `host:` or `host:/path`, and Redis's. Read once, at the edge.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::redis::url::{FORMS, RedisUrl, shown};
@@ -44,6 +45,20 @@ impl FromStr for StoreUrl {
     }
 }
 
+/// For messages: never a password.
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory:"),
+            Self::Host { folder } => {
+                let folder = folder.as_deref().unwrap_or(Path::new(""));
+                write!(f, "host:{}", folder.display())
+            }
+            Self::Redis(url) => url.fmt(f),
+        }
+    }
+}
+
 fn host(text: &str, rest: &str) -> Result<StoreUrl, Error> {
     let path = rest.strip_prefix("//").unwrap_or(rest);
     if path.is_empty() {
@@ -65,7 +80,10 @@ mod tests {
     fn each_store_is_named_by_its_scheme() {
         assert_eq!("memory:".parse::<StoreUrl>().unwrap(), StoreUrl::Memory);
         assert_eq!("host:".parse::<StoreUrl>().unwrap(), StoreUrl::Host { folder: None });
+        assert_eq!(StoreUrl::Memory.to_string(), "memory:");
+        assert_eq!(StoreUrl::Host { folder: None }.to_string(), "host:");
         let folder = Some(PathBuf::from("/a/b"));
+        assert_eq!(StoreUrl::Host { folder: folder.clone() }.to_string(), "host:/a/b");
         assert_eq!(
             "host:/a/b".parse::<StoreUrl>().unwrap(),
             StoreUrl::Host { folder: folder.clone() }

@@ -91,6 +91,14 @@ impl Folder {
         name.is_some_and(|name| name.ends_with(SUFFIX) && name != SUFFIX)
     }
 
+    /// The kind of file system it is on, and whether other machines may write there, too.
+    pub(super) fn file_system(&self) -> Option<(String, bool)> {
+        let path = self.path.canonicalize().ok()?;
+        let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+        let kind = file_system(&mounts, &path);
+        (!kind.is_empty()).then(|| (kind.to_owned(), is_network(kind)))
+    }
+
     fn make(&self) -> Result<(), Error> {
         let path = &self.path;
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -170,12 +178,10 @@ impl Folder {
     /// are slow there or missing.
     fn warn_of_network(&self) {
         static TOLD: Once = Once::new();
-        let Ok(path) = self.path.canonicalize() else { return };
-        let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return };
-        if let Some(kind) = network(&mounts, &path) {
+        if let Some((kind, true)) = self.file_system() {
             TOLD.call_once(|| {
                 tracing::warn!(
-                    folder = %path.display(),
+                    folder = %self.path.display(),
                     kind,
                     "the host folder is on a network file system, where locks are slow or missing; \
                      choose a local folder with host:/path, or redis:// to share buckets between \
@@ -267,8 +273,9 @@ fn home_of(passwd: &str, user: u32) -> Option<PathBuf> {
     Some(PathBuf::from(home)).filter(|home| home.is_absolute())
 }
 
-/// The kind of network file system a path is on, by a text in the form of `/proc/self/mounts`.
-fn network<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
+/// The kind of file system a path is on, by a text in the form of `/proc/self/mounts`; empty where
+/// that does not say.
+fn file_system<'a>(mounts: &'a str, path: &Path) -> &'a str {
     // The deepest mount point that holds the path; of several at one point, the last.
     let mut deepest = (0, "");
     for line in mounts.lines() {
@@ -280,9 +287,11 @@ fn network<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
             deepest = (depth, kind);
         }
     }
-    let kind = deepest.1;
-    let name = kind.strip_prefix("fuse.").unwrap_or(kind);
-    NETWORKS.contains(&name).then_some(kind)
+    deepest.1
+}
+
+fn is_network(kind: &str) -> bool {
+    NETWORKS.contains(&kind.strip_prefix("fuse.").unwrap_or(kind))
 }
 
 /// Spaces and the like are written as `\040` there.
@@ -368,7 +377,9 @@ mod tests {
             ("/mnt/ssh", Some("fuse.sshfs")),
             ("/mnt/loc", None),
         ] {
-            assert_eq!(network(mounts, Path::new(path)), kind, "{path}");
+            let found = file_system(mounts, Path::new(path));
+            assert_eq!(Some(found).filter(|kind| is_network(kind)), kind, "{path}");
+            assert_ne!(found, "", "{path}");
         }
     }
 }

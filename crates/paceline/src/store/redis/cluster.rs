@@ -107,6 +107,12 @@ impl Cluster {
         map.nodes.values().cloned().collect()
     }
 
+    /// How many slots nobody is known to have.
+    pub(super) fn uncovered(&self) -> usize {
+        let map = self.shared.map.read().unwrap_or_else(PoisonError::into_inner);
+        map.owners.iter().filter(|owner| owner.is_none()).count()
+    }
+
     /// The node `asked` sent us on to, as it spells the address.
     pub(super) fn node(&self, told: &str, asked: &Connector) -> Result<Connector, Error> {
         let asked_at = asked.address().unwrap_or_else(|| self.shared.seeds[0].clone());

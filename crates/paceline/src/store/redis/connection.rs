@@ -135,6 +135,21 @@ impl Connector {
         &self.shared.server
     }
 
+    /// Where the server is.
+    pub(super) fn finds(&self) -> &Finds {
+        &self.shared.finds
+    }
+
+    /// Where the server is, for a person: its address, or what stands for it while that is not
+    /// known.
+    pub(super) fn at(&self) -> String {
+        match (&self.shared.finds, self.address()) {
+            (Finds::At(address, _), _) => address.to_string(),
+            (Finds::By(_), Some(address)) => address.to_string(),
+            (Finds::By(_), None) => self.shared.server.clone(),
+        }
+    }
+
     /// Where the connection goes to while there is one.
     pub(super) fn address(&self) -> Option<Address> {
         match &*self.shared.state.borrow() {

@@ -56,6 +56,7 @@ impl Failure {
         }
         if error.kind() == ErrorKind::AuthenticationFailed
             || ["NOAUTH", "WRONGPASS", "NOPERM"].into_iter().any(says)
+            || denied_in_script(detail)
             || detail.contains("invalid password")
             || detail.contains("without any password configured")
         {
@@ -107,4 +108,11 @@ impl Failure {
             )),
         }
     }
+}
+
+/// Whether a user may run the script and not what it does: 6.2 and 7.0 have other words for that
+/// inside a script than outside.
+fn denied_in_script(detail: &str) -> bool {
+    detail.contains("ACL failure in script")
+        || detail.contains("The user executing the script can't")
 }

@@ -55,6 +55,30 @@ impl Route {
         Ok(Self { servers, replicas: url.replicas })
     }
 
+    /// Where this is a Cluster.
+    pub(super) fn cluster(&self) -> Option<&Cluster> {
+        match &self.servers {
+            Ways::One(_) => None,
+            Ways::Cluster(cluster) => Some(cluster),
+        }
+    }
+
+    /// Where the server is found by sentinels.
+    pub(super) fn sentinels(&self) -> Option<&Sentinels> {
+        match &self.servers {
+            Ways::One(server) => match server.finds() {
+                Finds::By(sentinels) => Some(sentinels),
+                Finds::At(..) => None,
+            },
+            Ways::Cluster(_) => None,
+        }
+    }
+
+    /// Replicas that must have a change before it is answered.
+    pub(super) fn replicas(&self) -> u32 {
+        self.replicas
+    }
+
     /// The server that has a key.
     pub(super) fn of(&self, key: &str) -> Result<Connector, Error> {
         match &self.servers {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Value};
 use tokio::sync::Mutex;
@@ -60,6 +61,28 @@ impl Sentinels {
     /// A client of a server that they name.
     pub(super) fn client(&self, address: &Address) -> Result<Client, Error> {
         self.servers.client(address)
+    }
+
+    /// The name of the service.
+    pub(super) fn service(&self) -> &str {
+        &self.service
+    }
+
+    /// What each of them says, in the URL's order; each has the whole bound. `None` where one does
+    /// not know the service.
+    pub(super) async fn survey(&self) -> Vec<(Address, Result<Option<Address>, Error>)> {
+        let asking = self.sentinels.iter().map(|(address, client)| async move {
+            let asked = async {
+                let mut connection = connect(client).await?;
+                named(&mut connection, &self.service, address).await
+            };
+            let answer = match tokio::time::timeout(self.timeout, asked).await {
+                Ok(answer) => answer.map_err(|error| no_connection(&error, "the sentinel")),
+                Err(_) => Err(Error::unavailable(format!("no answer within {:?}", self.timeout))),
+            };
+            (address.clone(), answer)
+        });
+        join_all(asking).await
     }
 
     /// The addresses they name, the one most do first. Waits until more than half name one, all

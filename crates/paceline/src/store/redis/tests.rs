@@ -1,6 +1,7 @@
 //! The store against real servers, broken wires and servers that answer oddly.
 
 mod cluster;
+mod examine;
 mod replicas;
 mod sentinel;
 

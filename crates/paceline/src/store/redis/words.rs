@@ -18,6 +18,12 @@ pub(crate) struct Words {
 }
 
 impl Redis {
+    /// What is subscribed to. A user restricted by ACL may subscribe to just the pattern that the
+    /// rule spells.
+    pub(super) fn words_pattern(&self) -> String {
+        format!("{}*", globbed(&self.prefix))
+    }
+
     /// Subscribes, within the bound of one operation.
     pub(crate) async fn words(&self) -> Result<Words, Error> {
         let server = self.route.any()?;
@@ -25,8 +31,7 @@ impl Redis {
             let (client, ended) = server.client().await?;
             let subscribed = async {
                 let mut subscribed = client.get_async_pubsub().await?;
-                // A user restricted by ACL may subscribe to just the pattern that the rule spells.
-                subscribed.psubscribe(format!("{}*", globbed(&self.prefix))).await?;
+                subscribed.psubscribe(self.words_pattern()).await?;
                 redis::RedisResult::Ok(subscribed)
             };
             let subscribed = subscribed.await.map_err(|error| server.no_connection(&error))?;
