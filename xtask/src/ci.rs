@@ -29,7 +29,7 @@ pub(crate) fn run() -> Result<(), Failed> {
 
 /// Tests start servers of their own from the `redis-server` on the PATH. One that the package may
 /// start by itself on the usual port is neither needed nor touched.
-fn install_redis() -> Result<(), Failed> {
+pub(crate) fn install_redis() -> Result<(), Failed> {
     if on_path("redis-server") {
         return Ok(());
     }

@@ -1,6 +1,7 @@
 //! Paceline's chores. `cargo xtask ci` is all that a change has to pass, on a bare machine with
 //! Rust and nothing else as in the workflow; `cargo xtask` alone prints the list.
 
+mod chaos;
 mod ci;
 mod soak;
 
@@ -12,22 +13,19 @@ use ci::Failed;
 const USAGE: &str = "\
 cargo xtask <chore>
 
-  ci    install redis-server if it is missing; then check format, lints, docs, licences and tests
-  soak  simulate random fleets: --seeds N of them (1000), --from SEED on (0)
+  ci     install redis-server if it is missing; then check format, lints, docs, licences and tests
+  soak   simulate random fleets: --seeds N of them (1000), --from SEED on (0)
+  chaos  break real servers and workers: --seeds N schedules (6), --from SEED on (0),
+         --at-once N of them (3)
 ";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        ["ci"] => match ci::run() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(Failed(code)) => ExitCode::from(code),
-        },
-        ["soak", ref words @ ..] => match soak::run(words) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(Failed(code)) => ExitCode::from(code),
-        },
+        ["ci"] => ended(ci::run()),
+        ["soak", ref words @ ..] => ended(soak::run(words)),
+        ["chaos", ref words @ ..] => ended(chaos::run(words)),
         [] | ["help" | "-h" | "--help"] => {
             // Nobody is left to tell when this fails.
             let _ = std::io::stdout().write_all(USAGE.as_bytes());
@@ -37,6 +35,13 @@ fn main() -> ExitCode {
             say(&format!("no such chore: {}\n\n{USAGE}", words.join(" ")));
             ExitCode::from(2)
         }
+    }
+}
+
+fn ended(chore: Result<(), Failed>) -> ExitCode {
+    match chore {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failed(code)) => ExitCode::from(code),
     }
 }
 

@@ -1,24 +1,18 @@
 //! Real processes before a strict provider: what the provider refuses, what of its quota is used,
-//! and what is asked of the store for each call that goes out. The workers are this program again,
-//! with hidden words; each has many callers that always want more, and every call takes up to 10 ms
-//! to the provider, which is a thread here and judges calls as they arrive.
+//! and what is asked of the store for each call that goes out. Every call takes up to 10 ms to the
+//! provider.
 
-use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Write};
-use std::net::UdpSocket;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+pub(crate) mod provider;
+pub(crate) mod worker;
 
-use paceline::Limiter;
+use std::time::Duration;
+
 use paceline_testkit::{RedisServer, scratch_dir};
 
+use self::provider::{Arrival, Provider, Quota};
+use self::worker::{Job, Worker};
 use crate::Figure;
 
-/// The hidden first word of a worker.
-pub(crate) const WORKER: &str = "fleet-worker";
-/// Most time a call takes to the provider.
-const JITTER_US: u64 = 10_000;
 /// Commands that the script runs inside the server, and those of this measurement.
 const INNER: [&str; 10] = [
     "hget",
@@ -35,27 +29,61 @@ const INNER: [&str; 10] = [
 
 /// One fleet to measure.
 #[derive(Debug, Clone)]
-pub(crate) struct Fleet {
-    pub(crate) policy: String,
-    pub(crate) limit: usize,
-    pub(crate) interval: Duration,
-    /// Counts windows that begin at a hidden moment; else any span of the interval.
-    pub(crate) fixed: bool,
+struct Fleet {
+    policy: String,
+    quota: Quota,
     /// Else the host store.
-    pub(crate) redis: bool,
-    pub(crate) processes: usize,
-    pub(crate) callers: usize,
-    pub(crate) seconds: u64,
+    redis: bool,
+    processes: usize,
+    callers: usize,
+    seconds: u64,
+}
+
+/// Eight processes of twenty callers, 50 calls a second.
+pub(crate) fn fast(fixed: bool, redis: bool) -> Figure {
+    let what = name("50 per 1 s", fixed, redis);
+    let operations = if redis { 1.5 } else { f64::INFINITY };
+    measure(&what, fleet(50, 1, fixed, redis), Wanted { share: 0.93, operations })
+}
+
+/// The same with 1000 calls in ten seconds.
+pub(crate) fn slow(fixed: bool, redis: bool) -> Figure {
+    let what = name("1000 per 10 s", fixed, redis);
+    let operations = if redis { 0.3 } else { f64::INFINITY };
+    measure(&what, fleet(1_000, 10, fixed, redis), Wanted { share: 0.98, operations })
+}
+
+/// A hundred processes.
+pub(crate) fn many() -> Figure {
+    let fleet = Fleet { processes: 100, ..fleet(50, 1, false, true) };
+    measure("fleet of 100, redis", fleet, Wanted { share: 0.93, operations: 3.0 })
+}
+
+fn name(quota: &str, fixed: bool, redis: bool) -> String {
+    let (kind, store) =
+        (if fixed { "fixed" } else { "sliding" }, if redis { "redis" } else { "host" });
+    format!("fleet, {quota}, {kind}, {store}")
+}
+
+fn fleet(limit: usize, seconds: u64, fixed: bool, redis: bool) -> Fleet {
+    Fleet {
+        policy: format!("strict {limit}/{seconds}s guard 30ms"),
+        quota: Quota { limit, interval: Duration::from_secs(seconds), fixed },
+        redis,
+        processes: 8,
+        callers: 20,
+        seconds: 30,
+    }
 }
 
 /// What is wanted of it: least share of the quota, most operations a call.
-pub(crate) struct Wanted {
-    pub(crate) share: f64,
-    pub(crate) operations: f64,
+struct Wanted {
+    share: f64,
+    operations: f64,
 }
 
 /// Runs a fleet. Words `policy=…`, `seconds=…`, `processes=…` on the command line change it.
-pub(crate) fn measure(what: &str, mut fleet: Fleet, wanted: Wanted) -> Figure {
+fn measure(what: &str, mut fleet: Fleet, wanted: Wanted) -> Figure {
     for word in std::env::args() {
         match word.split_once('=') {
             Some(("policy", policy)) => fleet.policy = policy.to_owned(),
@@ -96,14 +124,6 @@ struct Seen {
     longest_wait: f64,
 }
 
-/// One call as the provider saw it.
-struct Arrival {
-    at: Instant,
-    worker: usize,
-    waited_us: u64,
-    accepted: bool,
-}
-
 fn run(fleet: &Fleet) -> Seen {
     let server = fleet.redis.then(RedisServer::start);
     let folder = scratch_dir("figures");
@@ -111,50 +131,31 @@ fn run(fleet: &Fleet) -> Seen {
         Some(server) => server.url(),
         None => format!("host:{}", folder.path().display()),
     };
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a loopback port");
-    let provider = socket.local_addr().expect("an address");
-    let (stop, stopped) = mpsc::channel();
-    let judge = {
-        let fleet = fleet.clone();
-        std::thread::spawn(move || judge(&socket, &fleet, &stopped))
+    let provider = Provider::start(fleet.quota, 1);
+    let job = Job {
+        url,
+        policy: fleet.policy.clone(),
+        provider: provider.addr(),
+        callers: fleet.callers,
+        buckets: 1,
+        seconds: fleet.seconds,
+        timeout: Duration::from_secs(5),
     };
-    let program = std::env::current_exe().expect("this program");
-    let mut workers: Vec<Worker> = (0..fleet.processes)
-        .map(|number| {
-            let words = [
-                WORKER.to_owned(),
-                url.clone(),
-                fleet.policy.clone(),
-                provider.to_string(),
-                number.to_string(),
-                fleet.callers.to_string(),
-                fleet.seconds.to_string(),
-            ];
-            Worker::start(Command::new(&program).args(words))
-        })
-        .collect();
-    for worker in &mut workers {
-        assert_eq!(worker.line(), "ready");
-    }
+    let mut workers: Vec<Worker> =
+        (0..fleet.processes).map(|number| Worker::start(number, &job)).collect();
     if let Some(server) = &server {
         server.command(&["CONFIG", "RESETSTAT"]);
     }
-    for worker in &mut workers {
-        worker.stdin.write_all(b"go\n").expect("a worker that listens");
-    }
-    let mut operations: f64 =
-        workers.iter_mut().map(|worker| worker.line().parse::<f64>().expect("a number")).sum();
+    workers.iter_mut().for_each(Worker::go);
+    let told: Vec<_> = workers.iter_mut().map(Worker::told).collect();
+    assert_eq!(told.iter().map(|it| it.errors).sum::<u64>(), 0, "the store answers");
+    let mut operations: f64 = told.iter().map(|it| it.operations).sum();
     if let Some(server) = &server {
         let stats = server.command(&["INFO", "commandstats"]);
         let text = stats.text().expect("a text").to_owned();
         operations = text.lines().filter_map(calls_of_client).sum();
     }
-    for worker in &mut workers {
-        worker.child.wait().expect("a worker that ends");
-    }
-    stop.send(()).expect("the judge listens");
-    let arrivals = judge.join().expect("the judge");
-    seen(fleet, &arrivals, operations)
+    seen(fleet, &provider.stop(), operations)
 }
 
 /// Calls of a line of `INFO commandstats`, where a client sent them.
@@ -170,7 +171,8 @@ fn seen(fleet: &Fleet, arrivals: &[Arrival], operations: f64) -> Seen {
     let span = Duration::from_secs(fleet.seconds);
     let within = |arrival: &&Arrival| arrival.accepted && arrival.at - first < span;
     let accepted = arrivals.iter().filter(within).count() as f64;
-    let allowed = fleet.limit as f64 * span.as_secs_f64() / fleet.interval.as_secs_f64();
+    let allowed =
+        fleet.quota.limit as f64 * span.as_secs_f64() / fleet.quota.interval.as_secs_f64();
     let mut by_worker = vec![(0.0, 0.0); fleet.processes];
     for arrival in arrivals {
         let (calls, waited) = &mut by_worker[arrival.worker];
@@ -189,120 +191,4 @@ fn seen(fleet: &Fleet, arrivals: &[Arrival], operations: f64) -> Seen {
         fairness: calls * calls / (fleet.processes as f64 * squares),
         longest_wait: longest / mean,
     }
-}
-
-/// Judges calls as they arrive, until told to stop.
-fn judge(socket: &UdpSocket, fleet: &Fleet, stopped: &mpsc::Receiver<()>) -> Vec<Arrival> {
-    socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
-    let started = Instant::now();
-    let age = fleet.interval.mul_f64(fastrand::f64());
-    let (mut log, mut window, mut count) = (VecDeque::new(), 0, 0);
-    let mut arrivals = Vec::new();
-    let mut packet = [0; 64];
-    loop {
-        let Ok((length, from)) = socket.recv_from(&mut packet) else {
-            if stopped.try_recv().is_ok() {
-                return arrivals;
-            }
-            continue;
-        };
-        let at = Instant::now();
-        let accepted = if fleet.fixed {
-            let now = ((at - started + age).as_nanos() / fleet.interval.as_nanos()) as u64;
-            if now > window {
-                (window, count) = (now, 0);
-            }
-            count +=
-                usize::from(count < fleet.limit) + usize::from(count >= fleet.limit) * fleet.limit;
-            count <= fleet.limit
-        } else {
-            while log.front().is_some_and(|oldest| at - *oldest >= fleet.interval) {
-                log.pop_front();
-            }
-            let room = log.len() < fleet.limit;
-            if room {
-                log.push_back(at);
-            }
-            room
-        };
-        let text = std::str::from_utf8(&packet[..length]).expect("our own words");
-        let mut words = text.split(' ').map(|word| word.parse::<u64>().expect("a number"));
-        let (worker, waited_us) = (words.next().expect("who"), words.next().expect("how long"));
-        arrivals.push(Arrival { at, worker: worker as usize, waited_us, accepted });
-        socket.send_to(if accepted { b"200" } else { b"429" }, from).expect("a caller");
-    }
-}
-
-/// A worker process.
-struct Worker {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Worker {
-    fn start(command: &mut Command) -> Self {
-        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = piped.spawn().expect("a worker starts");
-        let stdin = child.stdin.take().expect("piped");
-        let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        Self { child, stdin, stdout }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).expect("a worker speaks");
-        line.trim().to_owned()
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // It has ended, or this is a failure and it must.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// What a worker does: its callers call for so many seconds, and it tells its operations.
-pub(crate) fn worker(words: &[String]) {
-    let [url, policy, provider, number, callers, seconds] = words else {
-        panic!("six words: {words:?}")
-    };
-    let number_of = |word: &str| word.parse::<u64>().expect("a number");
-    let span = Duration::from_secs(number_of(seconds));
-    crate::runtime().block_on(async {
-        let limiter = Limiter::builder(url).timeout(Duration::from_secs(5)).open().await;
-        let limiter = limiter.expect("a store");
-        println!("ready");
-        let mut line = String::new();
-        std::io::stdin().read_line(&mut line).expect("a word");
-        let end = tokio::time::Instant::now() + span;
-        let callers: Vec<_> = (0..number_of(callers))
-            .map(|_| {
-                let bucket = limiter.bucket("fleet", policy.as_str()).expect("a policy");
-                let (provider, number) = (provider.clone(), number.clone());
-                tokio::spawn(async move {
-                    let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.expect("a port");
-                    socket.connect(&provider).await.expect("the provider");
-                    let mut answer = [0; 8];
-                    loop {
-                        let permit = bucket.acquire().await.expect("the store answers");
-                        let waited_us = permit.waited().as_micros();
-                        permit.spend();
-                        let jitter = Duration::from_micros(fastrand::u64(0..=JITTER_US));
-                        tokio::time::sleep(jitter).await;
-                        let call = format!("{number} {waited_us}");
-                        socket.send(call.as_bytes()).await.expect("a call");
-                        socket.recv(&mut answer).await.expect("an answer");
-                    }
-                })
-            })
-            .collect();
-        tokio::time::sleep_until(end).await;
-        println!("{}", limiter.stats().store_operations);
-        for caller in callers {
-            caller.abort();
-        }
-    });
 }

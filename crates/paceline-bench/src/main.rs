@@ -9,11 +9,13 @@
 )]
 
 mod buckets;
+mod cluster;
 mod crowd;
 mod fleet;
 mod host;
 mod latency;
 mod memory;
+mod outage;
 mod script;
 
 /// One measured figure.
@@ -32,13 +34,13 @@ fn main() {
         return host::worker(rest);
     }
     if let [first, rest @ ..] = &words[..]
-        && first == fleet::WORKER
+        && first == fleet::worker::WORKER
     {
-        return fleet::worker(rest);
+        return fleet::worker::worker(rest);
     }
     let word = words.first().map(String::as_str).unwrap_or_default();
     type Measure = fn() -> Figure;
-    let measures: [(&str, Measure); 28] = [
+    let measures: [(&str, Measure); 33] = [
         ("memory, try_acquire and spend", || {
             memory::handle("memory, try_acquire and spend", 150.0)
         }),
@@ -70,15 +72,15 @@ fn main() {
         ("Redis memory, two token buckets", || {
             script::memory("Redis memory, two token buckets", "50/s burst 10, 1000/h", 300)
         }),
-        ("fleet, 50 per 1 s, sliding, host", || fleets::fast(false, false)),
-        ("fleet, 50 per 1 s, sliding, redis", || fleets::fast(false, true)),
-        ("fleet, 50 per 1 s, fixed, host", || fleets::fast(true, false)),
-        ("fleet, 50 per 1 s, fixed, redis", || fleets::fast(true, true)),
-        ("fleet, 1000 per 10 s, sliding, host", || fleets::slow(false, false)),
-        ("fleet, 1000 per 10 s, sliding, redis", || fleets::slow(false, true)),
-        ("fleet, 1000 per 10 s, fixed, host", || fleets::slow(true, false)),
-        ("fleet, 1000 per 10 s, fixed, redis", || fleets::slow(true, true)),
-        ("fleet, 100 processes, redis", fleets::many),
+        ("fleet, 50 per 1 s, sliding, host", || fleet::fast(false, false)),
+        ("fleet, 50 per 1 s, sliding, redis", || fleet::fast(false, true)),
+        ("fleet, 50 per 1 s, fixed, host", || fleet::fast(true, false)),
+        ("fleet, 50 per 1 s, fixed, redis", || fleet::fast(true, true)),
+        ("fleet, 1000 per 10 s, sliding, host", || fleet::slow(false, false)),
+        ("fleet, 1000 per 10 s, sliding, redis", || fleet::slow(false, true)),
+        ("fleet, 1000 per 10 s, fixed, host", || fleet::slow(true, false)),
+        ("fleet, 1000 per 10 s, fixed, redis", || fleet::slow(true, true)),
+        ("fleet, 100 processes, redis", fleet::many),
         ("uncontended acquire over redis", || {
             latency::against_ping("uncontended acquire over redis", 1.3)
         }),
@@ -88,6 +90,18 @@ fn main() {
         ("crowd, memory", || crowd::local("crowd of 1000, memory", false, 2_000_000.0)),
         ("crowd, host", || crowd::local("crowd of 1000, host", true, 2_000_000.0)),
         ("crowd, redis", || crowd::redis("crowd of 1000, redis", 10.0, 1_000_000.0)),
+        ("outage, Sentinel failover", || outage::failover("outage, Sentinel failover", 2.0)),
+        ("outage, all slots of a Cluster move", || {
+            outage::reshard("outage, all slots of a Cluster move")
+        }),
+        ("outage, server stopped for 10 s", || {
+            let slack = std::time::Duration::from_millis(50);
+            outage::stopped("outage, server stopped for 10 s", slack, 2)
+        }),
+        ("outage, scripts flushed", || outage::flush("outage, scripts flushed", 3)),
+        ("cluster of three, 1000 buckets", || {
+            cluster::against_one("cluster of three, 1000 buckets", 1.0)
+        }),
         ("Redis memory, bucket and window", || {
             script::memory(
                 "Redis memory, bucket and window",
@@ -105,50 +119,6 @@ fn main() {
             "{what:<40} {measured:<50} target {target:<20} {}",
             if met { "met" } else { "MISSED" }
         );
-    }
-}
-
-/// The fleets of the figures.
-mod fleets {
-    use std::time::Duration;
-
-    use crate::Figure;
-    use crate::fleet::{Fleet, Wanted, measure};
-
-    pub(crate) fn fast(fixed: bool, redis: bool) -> Figure {
-        let what = name("50 per 1 s", fixed, redis);
-        let operations = if redis { 1.5 } else { f64::INFINITY };
-        measure(&what, fleet(50, 1, fixed, redis), Wanted { share: 0.93, operations })
-    }
-
-    pub(crate) fn slow(fixed: bool, redis: bool) -> Figure {
-        let what = name("1000 per 10 s", fixed, redis);
-        let operations = if redis { 0.3 } else { f64::INFINITY };
-        measure(&what, fleet(1_000, 10, fixed, redis), Wanted { share: 0.98, operations })
-    }
-
-    pub(crate) fn many() -> Figure {
-        let fleet = Fleet { processes: 100, ..fleet(50, 1, false, true) };
-        measure("fleet of 100, redis", fleet, Wanted { share: 0.93, operations: 3.0 })
-    }
-
-    fn name(quota: &str, fixed: bool, redis: bool) -> String {
-        let (kind, store) =
-            (if fixed { "fixed" } else { "sliding" }, if redis { "redis" } else { "host" });
-        format!("fleet, {quota}, {kind}, {store}")
-    }
-
-    fn fleet(limit: usize, seconds: u64, fixed: bool, redis: bool) -> Fleet {
-        Fleet {
-            policy: format!("strict {limit}/{seconds}s guard 30ms"),
-            limit,
-            interval: Duration::from_secs(seconds),
-            fixed,
-            redis,
-            processes: 8,
-            callers: 20,
-            seconds: 30,
-        }
     }
 }
 

@@ -14,15 +14,17 @@ const SLOTS: [u16; 3] = [1_000, 8_000, 15_000];
 
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// Workers reach the server through a wire that breaks, and that through one that shifts its
-    /// time.
-    One {
-        server: RedisServer,
-        time: TimeShiftProxy,
-        wire: FaultProxy,
-    },
+    One(Box<One>),
     Sentinel(SentinelSet),
     Cluster(RedisCluster),
+}
+
+/// Workers reach the server through a wire that breaks, and that through one that shifts its time.
+#[derive(Debug)]
+pub(crate) struct One {
+    server: RedisServer,
+    time: TimeShiftProxy,
+    wire: FaultProxy,
 }
 
 impl Stage {
@@ -32,7 +34,7 @@ impl Stage {
                 let server = RedisServer::start();
                 let time = TimeShiftProxy::start(server.addr());
                 let wire = FaultProxy::start(time.addr());
-                Self::One { server, time, wire }
+                Self::One(Box::new(One { server, time, wire }))
             }
             Servers::Sentinel => Self::Sentinel(SentinelSet::builder().replicas(2).start()),
             Servers::Cluster => Self::Cluster(RedisCluster::start()),
@@ -42,7 +44,7 @@ impl Stage {
     /// Where the workers' store is.
     pub(crate) fn url(&self) -> String {
         match self {
-            Self::One { wire, .. } => wire.url(),
+            Self::One(one) => one.wire.url(),
             Self::Sentinel(set) => set.url(),
             Self::Cluster(cluster) => cluster.url(),
         }
@@ -52,23 +54,23 @@ impl Stage {
     pub(crate) fn strike(&self, step: &Step) -> bool {
         let lasts = step.lasts;
         match (step.fault, self) {
-            (Fault::Stall, Self::One { wire, .. }) => during(wire, Mode::Stall, lasts),
-            (Fault::SwallowReplies, Self::One { wire, .. }) => {
-                during(wire, Mode::SwallowReplies, lasts);
+            (Fault::Stall, Self::One(one)) => during(&one.wire, Mode::Stall, lasts),
+            (Fault::SwallowReplies, Self::One(one)) => {
+                during(&one.wire, Mode::SwallowReplies, lasts);
             }
-            (Fault::Cut, Self::One { wire, .. }) => during(wire, Mode::Cut, lasts),
-            (Fault::Delay(ms), Self::One { wire, .. }) => {
-                during(wire, Mode::Delay(Duration::from_millis(ms)), lasts);
+            (Fault::Cut, Self::One(one)) => during(&one.wire, Mode::Cut, lasts),
+            (Fault::Delay(ms), Self::One(one)) => {
+                during(&one.wire, Mode::Delay(Duration::from_millis(ms)), lasts);
             }
-            (Fault::HalfOpen, Self::One { wire, .. }) => during(wire, Mode::HalfOpen, lasts),
-            (Fault::ClockStep(seconds), Self::One { time, .. }) => time.set(seconds * 1_000_000),
-            (Fault::Restart, Self::One { server, .. }) => server.restart(),
-            (Fault::Flush, Self::One { server, .. }) => {
-                server.command(&["FLUSHALL"]);
+            (Fault::HalfOpen, Self::One(one)) => during(&one.wire, Mode::HalfOpen, lasts),
+            (Fault::ClockStep(seconds), Self::One(one)) => one.time.set(seconds * 1_000_000),
+            (Fault::Restart, Self::One(one)) => one.server.restart(),
+            (Fault::Flush, Self::One(one)) => {
+                one.server.command(&["FLUSHALL"]);
             }
             (Fault::Pause(bucket), _) => {
                 let server = self.primary(bucket);
-                let lasts = if let Self::One { .. } = self { lasts } else { lasts.min(HICCUP) };
+                let lasts = if let Self::One(_) = self { lasts } else { lasts.min(HICCUP) };
                 server.pause();
                 std::thread::sleep(lasts);
                 server.resume();
@@ -115,7 +117,7 @@ impl Stage {
 
     fn servers(&self) -> Vec<&RedisServer> {
         match self {
-            Self::One { server, .. } => vec![server],
+            Self::One(one) => vec![&one.server],
             Self::Sentinel(set) => set.servers().iter().collect(),
             Self::Cluster(cluster) => cluster.nodes().iter().collect(),
         }
@@ -124,7 +126,7 @@ impl Stage {
     /// The server that has a bucket.
     fn primary(&self, bucket: usize) -> &RedisServer {
         match self {
-            Self::One { server, .. } => server,
+            Self::One(one) => &one.server,
             Self::Sentinel(set) => set.primary(),
             Self::Cluster(cluster) => &cluster.nodes()[owner(cluster, bucket)],
         }

@@ -26,7 +26,7 @@ const ATTEMPT_TIMEOUTS: u32 = 4;
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LONGEST: Duration = Duration::from_secs(1);
 /// The longest where another server may have taken over meanwhile.
-const PAUSE_LONGEST_FAILOVER: Duration = Duration::from_millis(400);
+const PAUSE_LONGEST_FAILOVER: Duration = Duration::from_millis(250);
 
 /// Keeps the connection to one server. Clones share it.
 #[derive(Debug, Clone)]
