@@ -7,6 +7,7 @@ use clap::Args;
 use paceline::{Answer, Bucket, Error, Limiter, Permit, Policy};
 
 use crate::exit::Failure;
+use crate::number::whole;
 use crate::output;
 use crate::store::span;
 
@@ -21,15 +22,15 @@ pub(crate) struct PermitArgs {
 
     /// The policy that creates the bucket, such as '50/s burst 10, window 1000/m guard 50ms' or
     /// 'strict 100/m'; where there is a bucket, its own policy binds
-    #[arg(long, short, value_name = "POLICY")]
+    #[arg(long, short, value_name = "POLICY", allow_hyphen_values = true)]
     pub(crate) quota: Policy,
 
     /// Tokens each call takes
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true, value_parser = whole(1..=u32::MAX))]
     pub(crate) cost: u32,
 
     /// Refuse at once when it would take longer than this [default: wait as long as it takes]
-    #[arg(long, value_name = "SPAN", value_parser = span)]
+    #[arg(long, value_name = "SPAN", allow_hyphen_values = true, value_parser = span)]
     pub(crate) max_wait: Option<Duration>,
 }
 

@@ -7,6 +7,7 @@ use paceline::{Answer, Bucket, GrantedBy, Permit, Refusal, RefusedBy};
 use serde_json::json;
 
 use crate::exit::{Exit, Failure};
+use crate::number::whole;
 use crate::output;
 use crate::permit::{self, PermitArgs};
 use crate::run::Context;
@@ -32,7 +33,7 @@ pub(crate) struct Acquire {
     no_wait: bool,
 
     /// Take so many permits one after another, and print the number of each
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole(1..=u64::MAX))]
     count: Option<u64>,
 }
 

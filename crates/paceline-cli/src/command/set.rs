@@ -18,6 +18,7 @@ pub(crate) struct Set {
     bucket: String,
 
     /// The policy, such as '50/s burst 10' or 'strict 100/m'; '0/s' lets nothing pass
+    #[arg(allow_hyphen_values = true)]
     policy: Policy,
 
     /// Let the policy go with the idle bucket

@@ -11,6 +11,7 @@ use paceline_sim::chart::{self, Letters};
 use paceline_sim::{Demand, ProviderSpec, Report, Scenario, StoreKind};
 
 use crate::exit::{Exit, Failure};
+use crate::number::whole;
 use crate::output;
 use crate::run::Context;
 use crate::store::span;
@@ -40,44 +41,44 @@ use crate::store::span;
 #[command(verbatim_doc_comment)]
 pub(crate) struct Simulate {
     /// The policy, such as 'strict 100/m' or '50/s burst 10, window 1000/m guard 50ms'
-    #[arg(long, short, value_name = "POLICY")]
+    #[arg(long, short, value_name = "POLICY", allow_hyphen_values = true)]
     quota: Policy,
 
     /// How the provider counts, such as 'sliding 50/s' or 'fixed 100/m ban 30s'
-    #[arg(long, short, value_name = "PROVIDER")]
+    #[arg(long, short, value_name = "PROVIDER", allow_hyphen_values = true)]
     provider: ProviderSpec,
 
     /// Processes that share the bucket
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = 8, allow_hyphen_values = true, value_parser = whole::<u16>(1..=1_000))]
     processes: u16,
 
     /// Callers in each of them, with one call each at a time
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 20, allow_hyphen_values = true, value_parser = whole::<u16>(1..=10_000))]
     callers: u16,
 
     /// How long it runs, in virtual seconds
-    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long, value_name = "S", default_value_t = 60, allow_hyphen_values = true, value_parser = whole::<u32>(1..=86_400))]
     seconds: u32,
 
     /// A call's way to the provider takes up to this
-    #[arg(long, value_name = "SPAN", default_value = "10ms", value_parser = span)]
+    #[arg(long, value_name = "SPAN", default_value = "10ms", allow_hyphen_values = true, value_parser = span)]
     jitter: Duration,
 
     /// The way to the store takes this, and the way back
-    #[arg(long, value_name = "SPAN", default_value = "200us", value_parser = span)]
+    #[arg(long, value_name = "SPAN", default_value = "200us", allow_hyphen_values = true, value_parser = span)]
     delay: Duration,
 
     /// The provider's answer takes this, at least
-    #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span)]
+    #[arg(long, value_name = "SPAN", default_value = "0s", allow_hyphen_values = true, value_parser = span)]
     answer: Duration,
 
     /// When callers call: saturated (always), on-off or 'on-off ON/OFF' (by turns), or N/s (each
     /// caller at random moments, so many a second)
-    #[arg(long, value_name = "DEMAND", default_value_t = Demand::Saturated)]
+    #[arg(long, value_name = "DEMAND", default_value_t = Demand::Saturated, allow_hyphen_values = true)]
     demand: Demand,
 
     /// Repeat a run [default: another each time, told in the report]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole(0..=u64::MAX))]
     seed: Option<u64>,
 
     /// Draw the chart with these letters [default: unicode on a terminal, else no chart]

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, micros};
 use crate::run::Context;
-use crate::store::span;
+use crate::store::span_from;
 
 /// Stop all calls through a bucket, in every process, for a span from now.
 ///
@@ -20,7 +20,7 @@ pub(crate) struct Suspend {
     bucket: String,
 
     /// For how long from now, such as 30s or 2h
-    #[arg(long = "for", value_name = "SPAN", value_parser = span)]
+    #[arg(long = "for", value_name = "SPAN", allow_hyphen_values = true, value_parser = span_from(Duration::from_micros(1)))]
     span: Duration,
 
     /// Why, for whoever looks: up to 256 bytes

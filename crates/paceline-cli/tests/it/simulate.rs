@@ -23,25 +23,33 @@ fn what_is_not_allowed_is_refused_with_the_value_and_what_is() {
         ("--provider", "sliding 0/s", &["\"0\"", "1 to 1000000000"]),
         ("--provider", "fixed 5/s capacity 2", &["capacity 2", "only bucket and leaky"]),
         ("--provider", "fixed 5/s ban soon", &["\"soon\"", "ms, s, m, h, d"]),
-        ("--processes", "0", &["0", "1..=1000"]),
-        ("--callers", "10001", &["10001", "1..=10000"]),
-        ("--seconds", "86401", &["86401", "1..=86400"]),
+        ("--quota", "-1/s", &["\"-1\"", "a whole number from 0"]),
+        ("--provider", "-1/s", &["\"-1/s\"", "sliding, fixed"]),
+        ("--processes", "0", &["0", "from 1 to 1000"]),
+        ("--callers", "10001", &["10001", "from 1 to 10000"]),
+        ("--seconds", "86401", &["86401", "from 1 to 86400"]),
+        ("--seconds", "-1", &["-1", "from 1 to 86400"]),
+        ("--seconds", "nan", &["nan", "from 1 to 86400"]),
         ("--jitter", "5", &["\"5\"", "unit"]),
         ("--delay", "-5ms", &["\"-5ms\"", "unit"]),
         ("--answer", "soon", &["\"soon\"", "unit"]),
         ("--demand", "much", &["\"much\"", "saturated, on-off"]),
         ("--demand", "0/s", &["\"0/s\"", "saturated, on-off"]),
-        ("--seed", "x", &["x"]),
+        ("--demand", "-1/s", &["\"-1/s\"", "saturated, on-off"]),
+        ("--seed", "x", &["x", "from 0 to 18446744073709551615"]),
+        ("--seed", "-5", &["-5", "from 0 to 18446744073709551615"]),
+        ("--seed", "99999999999999999999", &["99999999999999999999", "from 0 to 1844"]),
         ("--chart", "pie", &["pie", "unicode, ascii, none"]),
     ] {
-        let flag_value = format!("{flag}={value}");
-        let mut arguments = vec![flag_value.as_str()];
-        // Each flag once: the good ones that are not under test.
-        for pair in GOOD.chunks(2).filter(|pair| pair[0] != flag) {
-            arguments.extend(pair);
+        // One that begins with a hyphen is a value as any other, with or without `=`.
+        for arguments in [vec![flag, value], vec![&format!("{flag}={value}")]] {
+            let mut all = [&["simulate"], &arguments[..]].concat();
+            // Each flag once: the good ones that are not under test.
+            for pair in GOOD.chunks(2).filter(|pair| pair[0] != flag) {
+                all.extend(pair);
+            }
+            paceline(all).store("host:").ends_with(2).says(words).says(&[flag]);
         }
-        let all = [&["simulate"][..], &arguments].concat();
-        paceline(all).store("host:").ends_with(2).says(words).says(&[flag]);
     }
     paceline(["simulate", "--quota", "5/s"]).ends_with(2).says(&["--provider"]);
     for (store, words) in [("memory:", "memory:"), ("postgres://u:hush@h", "\"postgres\"")] {
