@@ -7,6 +7,9 @@ use paceline::{Error, Limiter, LimiterBuilder, STORE_DEFAULT, WhenAway, duration
 
 use crate::output;
 
+/// Below this no store answers, and the library would take it for this.
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
 /// The flags.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Store")]
@@ -22,7 +25,7 @@ pub(crate) struct StoreArgs {
     when_away: WhenAway,
 
     /// How long one operation on the store may take
-    #[arg(long, global = true, value_name = "SPAN", default_value = "250ms", allow_hyphen_values = true, value_parser = span)]
+    #[arg(long, global = true, value_name = "SPAN", default_value = "250ms", allow_hyphen_values = true, value_parser = span_from(TIMEOUT_MIN))]
     pub(crate) timeout: Duration,
 }
 

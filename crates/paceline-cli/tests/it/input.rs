@@ -46,6 +46,8 @@ fn bad_numbers_and_spans_are_refused() {
         ("--max-wait", "3651d", "from 0us to 3650d"),
         ("--timeout", "x", "a whole number and a unit"),
         ("--timeout", "-1s", "a whole number and a unit"),
+        ("--timeout", "0s", "from 1ms to 3650d"),
+        ("--timeout", "999us", "from 1ms to 3650d"),
         ("--when-away", "panic", "local/N"),
         ("--quota", "-1/s", "a whole number from 0"),
     ] {
@@ -135,6 +137,7 @@ fn a_bad_store_is_refused_with_what_is_allowed_and_without_its_password() {
         "host:relative",
         "redis://user:hush@host/x",
         "redis://user:hush@host?nope=1",
+        "redis://user:hush@host?prefix=",
         "redis+sentinel://user:hush@host",
         "redis-cluster://user:hush@host/3",
     ] {
