@@ -13,7 +13,7 @@ pub(crate) struct Exit(u8);
 impl Exit {
     pub(crate) const DONE: Self = Self(0);
     /// Did what it was asked and found it wrong: a mismatch in a replay, a 429 in the demo, a risk
-    /// of the store.
+    /// of the store, a property of the design that a simulation broke.
     pub(crate) const FAILED: Self = Self(1);
     /// What it was given is not allowed.
     pub(crate) const USAGE: Self = Self(2);
@@ -60,7 +60,8 @@ pub(crate) const HELP: &str = "\
 Exit codes:
   0    done
   1    done, and found wrong (replay: a mismatch; demo: a 429, or a worker that did not obey;
-       doctor: a risk, or what is wrong and no call ends with)
+       doctor: a risk, or what is wrong and no call ends with; simulate: a promise of Paceline's
+       own broken, a fault worth reporting with what it says)
   2    what was given is not allowed
   66   no such bucket, no such file
   69   the store is away

@@ -126,7 +126,9 @@ fn every_shell_gets_completions_and_every_command_help() {
         assert!(script.text().contains("paceline") && script.text().contains("suspend"), "{shell}");
     }
     let help = paceline(["--help"]).ends_with(0);
-    for word in ["exec", "pace", "demo", "Exit codes", "75", "69", "PACELINE_STORE"] {
+    for word in
+        ["exec", "pace", "demo", "Exit codes", "75", "69", "PACELINE_STORE", "worth reporting"]
+    {
         assert!(help.text().contains(word), "{word} is missing in {}", help.text());
     }
     assert!(!help.text().contains("demo-worker"), "{}", help.text());
