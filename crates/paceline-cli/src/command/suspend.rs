@@ -13,7 +13,7 @@ use crate::store::span_from;
 /// Stop all calls through a bucket, in every process, for a span from now.
 ///
 /// A suspension that ends later stays as it is; `resume` ends it early. Works for a name nobody
-/// has called, too.
+/// has called, too, and says so.
 #[derive(Debug, Args)]
 pub(crate) struct Suspend {
     /// The bucket's name
@@ -31,12 +31,20 @@ pub(crate) struct Suspend {
 impl Suspend {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let limiter = context.store.open().await?;
+        let existed = limiter.status(&self.bucket).await?.is_some();
         let left = limiter.suspend(&self.bucket, self.span, &self.reason).await?;
         if context.json {
-            output::json(&json!({"bucket": self.bucket, "left_us": micros(left)}))?;
+            output::json(&json!({
+                "bucket": self.bucket,
+                "left_us": micros(left),
+                "existed": existed,
+            }))?;
         } else {
             let left = output::span(left);
             output::say(&format!("bucket {:?}: suspended for {left}", self.bucket));
+        }
+        if !existed {
+            output::say_begun(&self.bucket);
         }
         Ok(Exit::DONE)
     }
