@@ -3,7 +3,7 @@
 use paceline_testkit::{RedisServer, scratch_dir};
 use serde_json::json;
 
-use crate::program::{Program, paceline};
+use crate::program::{Answer, Program, paceline};
 
 /// Each store that outlives a process, one after the other.
 fn on_each_store(test: impl Fn(&dyn Fn(&[&str]) -> Program)) {
@@ -102,6 +102,21 @@ fn a_name_without_a_bucket_is_told_to_begin_with_what_was_set_and_one_with_it_is
             assert_eq!(answer.json()[0]["existed"], false);
             answer.says(&[&words]);
         }
+    });
+}
+
+#[test]
+fn a_limit_of_zero_is_told_to_end_waits_and_what_would_hold_them() {
+    on_each_store(|paceline| {
+        paceline(&["acquire", "api", "--quota", "1/d"]).ends_with(0);
+        let waiting = paceline(&["acquire", "api", "--quota", "1/d"]).start();
+        for policy in ["0/s", "5/s, 0/m"] {
+            let words = ["lets nothing pass", "\"never\"", "75", "paceline suspend"];
+            paceline(&["set", "api", policy]).ends_with(0).says(&words);
+        }
+        Answer::of(waiting.wait_with_output().unwrap()).says(&["never", "lets nothing pass"]);
+        let other = paceline(&["set", "api", "1/s"]).ends_with(0);
+        assert!(!other.stderr.contains("nothing"), "{}", other.stderr);
     });
 }
 
