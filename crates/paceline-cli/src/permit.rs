@@ -4,7 +4,8 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::Args;
-use paceline::{Answer, Bucket, Error, Limiter, Permit, Policy};
+use paceline::{Answer, Bucket, Error, Limiter, Permit, Policy, Refusal, RefusedBy};
+use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::number::whole;
@@ -73,4 +74,23 @@ pub(crate) async fn wait_or_fail(
     max_wait: Option<Duration>,
 ) -> Result<Permit, Failure> {
     Ok(wait(bucket, cost, max_wait).await?.permit()?)
+}
+
+/// Prints a refusal of the so-manieth permit as JSON, alike for all commands that do. One that nobody
+/// reads is a refusal all the same: the exit code must not become that of a reader who has gone.
+pub(crate) fn print_refused(number: u64, refusal: &Refusal) {
+    let _ = output::json(&refused(number, refusal));
+}
+
+fn refused(number: u64, refusal: &Refusal) -> Value {
+    let cause = match refusal.cause() {
+        RefusedBy::Quota { number, .. } => format!("quota {number}"),
+        _ => "suspended".to_owned(),
+    };
+    json!({
+        "granted": false,
+        "number": number,
+        "retry_after_us": output::micros(refusal.retry_after()),
+        "cause": cause,
+    })
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use paceline::{Answer, Bucket, GrantedBy, Permit, Refusal, RefusedBy};
+use paceline::{Answer, Bucket, GrantedBy, Permit};
 use serde_json::json;
 
 use crate::exit::{Exit, Failure};
@@ -65,7 +65,7 @@ impl Acquire {
                 }
                 Answer::Refused(refusal) => {
                     if as_json {
-                        output::json(&refused(number, &refusal))?;
+                        permit::print_refused(number, &refusal);
                     }
                     return Err(refusal.into());
                 }
@@ -85,18 +85,5 @@ fn granted(number: u64, permit: &Permit) -> serde_json::Value {
             GrantedBy::Allowed => "allowed",
             _ => "store",
         },
-    })
-}
-
-fn refused(number: u64, refusal: &Refusal) -> serde_json::Value {
-    let cause = match refusal.cause() {
-        RefusedBy::Quota { number, .. } => format!("quota {number}"),
-        _ => "suspended".to_owned(),
-    };
-    json!({
-        "granted": false,
-        "number": number,
-        "retry_after_us": output::micros(refusal.retry_after()),
-        "cause": cause,
     })
 }
