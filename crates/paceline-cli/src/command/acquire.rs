@@ -54,10 +54,18 @@ impl Acquire {
                 self.permit.max_wait.map(|span| span.saturating_sub(start.elapsed()))
             };
             match permit::wait(bucket, self.permit.cost, max_wait).await? {
+                Answer::Granted(permit) if self.count.is_none() => {
+                    let words = granted(number, &permit);
+                    // The exit code tells of it, whoever reads the words.
+                    permit.spend();
+                    if as_json {
+                        output::json(&words)?;
+                    }
+                }
                 Answer::Granted(permit) => {
                     if as_json {
                         output::json(&granted(number, &permit))?;
-                    } else if self.count.is_some() {
+                    } else {
                         output::line(&number.to_string())?;
                     }
                     // Not told to anybody, it would have gone back.
