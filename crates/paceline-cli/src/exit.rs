@@ -27,7 +27,7 @@ impl Exit {
     pub(crate) const REFUSED: Self = Self(75);
     /// The store holds or is something this version cannot work with.
     pub(crate) const INCOMPATIBLE: Self = Self(76);
-    /// The store does not let us in.
+    /// The store does not let us in, or has not the database we name.
     pub(crate) const FORBIDDEN: Self = Self(77);
     /// The command is there and cannot be run.
     pub(crate) const CANNOT_RUN: Self = Self(126);
@@ -68,7 +68,7 @@ Exit codes:
   74   input or output failed
   75   refused: no permit now or before the deadline, or never
   76   the store is too old, or holds what this version cannot read
-  77   the store does not let us in
+  77   the store does not let us in, or has no such database
   126  exec: the command cannot be run    127  exec: there is no such command
   128+N  ended by signal N
   exec ends with its command's own code.

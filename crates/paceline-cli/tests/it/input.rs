@@ -187,6 +187,12 @@ fn a_store_that_does_not_let_us_in_or_is_too_old_or_holds_something_else_is_told
     answer.says(&["does not let us in"]);
     paceline(["list"]).store(&server.url()).ends_with(0);
 
+    let nowhere = format!("{}/99", server.url());
+    for away in ["refuse", "allow"] {
+        let acquire = ["acquire", "api", "--quota", "5/s", "--when-away", away];
+        paceline(acquire).store(&nowhere).ends_with(77).says(&["/99", "check the number"]);
+    }
+
     let old = ScriptedServer::start(|words| {
         let is_info = words.first().is_some_and(|word| word.eq_ignore_ascii_case("info"));
         let info = "# Server\r\nredis_version:5.0.7\r\n";

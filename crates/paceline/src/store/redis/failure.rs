@@ -22,7 +22,7 @@ pub(super) enum Failure {
     Unable(Error),
     /// Another type is kept under our key.
     WrongType,
-    /// The server does not let us in.
+    /// The server does not let us in, or not to the database we name.
     Forbidden(Error),
     /// The connection is gone; what was sent may have been executed.
     Away(Error),
@@ -57,12 +57,26 @@ impl Failure {
         if error.kind() == ErrorKind::AuthenticationFailed
             || ["NOAUTH", "WRONGPASS", "NOPERM"].into_iter().any(says)
             || denied_in_script(detail)
+            // Of SELECT the client keeps the words and drops the code.
+            || detail.contains("no permissions to run the 'select'")
             || detail.contains("invalid password")
             || detail.contains("without any password configured")
         {
             let message = format!("{server} does not let us in: {}", words());
             return Self::Forbidden(Error::forbidden(format!(
                 "{message}; check user, password and ACL rights"
+            )));
+        }
+        // What a server and what the client says of a number that is none of the server's databases.
+        if ["DB index is out of range", "invalid DB index"]
+            .into_iter()
+            .any(|it| detail.contains(it))
+        {
+            return Self::Forbidden(Error::forbidden(format!(
+                "{server} ends with the number of a database that the server does not have: {}; which \
+                 it has cannot be told from here (0 to 15 unless it is set up otherwise), so check the \
+                 number",
+                words()
             )));
         }
         let cannot = || Error::unavailable(format!("{server} cannot decide now: {}", words()));

@@ -179,6 +179,29 @@ async fn a_wrong_password_is_refused_at_the_door_and_never_shown() {
 }
 
 #[tokio::test]
+async fn a_database_that_is_not_there_is_refused_at_the_door_and_never_taken_for_away() {
+    let server = RedisServer::builder().config("databases", "4").start();
+    assert!(open(&format!("{}/3", server.url()), BOUND).await.is_ok());
+    for number in [4, 99, 65_535] {
+        let url = format!("{}/{number}", server.url());
+        let error = open(&url, BOUND).await.unwrap_err();
+        assert!(error.is_forbidden(), "{error}");
+        for words in [&*url, "does not have", "cannot be told", "check the number"] {
+            assert!(error.to_string().contains(words), "{words:?} is missing in {error}");
+        }
+        // What lets calls through without the store is for a store that is away.
+        let builder = crate::Limiter::builder(&url).timeout(BOUND);
+        let opened = builder.when_away(crate::WhenAway::Allow).open().await;
+        assert!(opened.unwrap_err().is_forbidden());
+    }
+    // Nor is one that the user may not choose.
+    server.command(&["ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-select"]);
+    let error =
+        open(&format!("redis://worker:secret@{}/3", server.addr()), BOUND).await.unwrap_err();
+    assert!(error.is_forbidden() && error.to_string().contains("select"), "{error}");
+}
+
+#[tokio::test]
 async fn c05_a_server_too_old_is_named_once_and_clearly() {
     let old = ScriptedServer::start(|words| {
         Some(match words[0].to_uppercase().as_str() {
