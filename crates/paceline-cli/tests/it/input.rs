@@ -206,4 +206,18 @@ fn a_store_that_does_not_let_us_in_or_is_too_old_or_holds_something_else_is_told
     server.command(&["SET", "paceline:{api}", "mine"]);
     let arguments = ["acquire", "api", "--quota", "5/s"];
     paceline(arguments).store(&server.url()).ends_with(76).says(&["paceline:{api}"]);
+    server.command(&["HSET", "paceline:{hash}", "name", "Ada"]);
+    for command in [
+        &["acquire", "hash", "--quota", "5/s"][..],
+        &["status", "hash"],
+        &["set", "hash", "5/s"],
+        &["suspend", "hash", "--for", "1s"],
+        &["resume", "hash"],
+        &["delete", "hash"],
+        &["delete", "api"],
+    ] {
+        let words = [&format!("paceline:{{{}}}", command[1]), "delete or rename it", "?prefix="];
+        paceline(command).store(&server.url()).ends_with(76).says(&words);
+    }
+    assert_eq!(server.command(&["DBSIZE"]).int(), Some(2));
 }

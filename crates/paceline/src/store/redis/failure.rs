@@ -20,8 +20,8 @@ pub(super) enum Failure {
     Replica(Error),
     /// The server cannot decide now: it loads, is full, is busy, is cut off from its Cluster.
     Unable(Error),
-    /// Another type is kept under our key.
-    WrongType,
+    /// Another type is kept under our key, or a hash that is no bucket.
+    NotOurs,
     /// The server does not let us in, or not to the database we name.
     Forbidden(Error),
     /// The connection is gone; what was sent may have been executed.
@@ -51,8 +51,8 @@ impl Failure {
         if says("NOSCRIPT") {
             return Self::NoScript;
         }
-        if says("WRONGTYPE") {
-            return Self::WrongType;
+        if says("WRONGTYPE") || detail.contains("the hash under this key is not a bucket") {
+            return Self::NotOurs;
         }
         if error.kind() == ErrorKind::AuthenticationFailed
             || ["NOAUTH", "WRONGPASS", "NOPERM"].into_iter().any(says)
@@ -116,7 +116,7 @@ impl Failure {
             Self::Ask { to } => {
                 Error::unavailable(format!("{server} sends us on to {to}, again and again"))
             }
-            Self::WrongType => Error::incompatible(format!(
+            Self::NotOurs => Error::incompatible(format!(
                 "key {key:?} in {server} holds something that is not a bucket; delete or rename it, \
                  or choose another ?prefix="
             )),

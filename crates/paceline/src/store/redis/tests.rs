@@ -274,6 +274,48 @@ async fn a_key_of_another_type_is_named_and_left_alone() {
 }
 
 #[tokio::test]
+async fn a_hash_that_is_no_bucket_gets_the_same_words_and_nothing_of_the_kind_is_deleted() {
+    let server = RedisServer::start();
+    server.command(&["SET", "paceline:{text}", "mine"]);
+    server.command(&["HSET", "paceline:{hash}", "name", "Ada", "made", "1815"]);
+    server.command(&["HSET", "paceline:{numbers}", "", "empty", "x 1", "y"]);
+    let store = open(&server.url(), BOUND).await.unwrap();
+    let before = server.command(&["HGETALL", "paceline:{hash}"]);
+    for name in ["text", "hash", "numbers"] {
+        for error in [
+            take(&store, name, &policy("5/s")).await.unwrap_err(),
+            store.batch(name, &policy("5/s"), &[]).await.unwrap_err(),
+            store.look(name).await.unwrap_err(),
+            store.set(name, &policy("5/s"), true).await.unwrap_err(),
+            store.suspend(name, 1_000_000, Suspension::default()).await.unwrap_err(),
+            store.resume(name).await.unwrap_err(),
+            store.delete(name).await.unwrap_err(),
+        ] {
+            assert!(error.is_incompatible(), "{error}");
+            let key = format!("\"paceline:{{{name}}}\"");
+            for words in [&*key, "not a bucket", "delete or rename it", "?prefix="] {
+                assert!(error.to_string().contains(words), "{words:?} is missing in {error}");
+            }
+        }
+    }
+    assert_eq!(server.command(&["HGETALL", "paceline:{hash}"]), before);
+    assert_eq!(server.command(&["DBSIZE"]).int(), Some(3));
+    // A number alone is no clock's name.
+    server.command(&["HSET", "paceline:{visits}", "1234", "x"]);
+    let error = store.delete("visits").await.unwrap_err();
+    assert!(error.to_string().contains("?prefix="), "{error}");
+
+    // Ours are deleted, without a policy and of a newer version, too.
+    store.suspend("bare", 60_000_000, Suspension::default()).await.unwrap();
+    assert!(store.delete("bare").await.unwrap());
+    assert!(granted(take(&store, "api", &policy("5/s")).await));
+    server.command(&["HSET", "paceline:{api}", "2 whatever", "0"]);
+    server.command(&["HDEL", "paceline:{api}", "1 3000000 b 1 200000 5 1000000"]);
+    assert!(store.delete("api").await.unwrap());
+    assert!(!store.delete("api").await.unwrap());
+}
+
+#[tokio::test]
 async fn a_state_of_a_newer_version_is_refused_with_what_to_do() {
     let server = RedisServer::start();
     let store = open(&server.url(), BOUND).await.unwrap();
