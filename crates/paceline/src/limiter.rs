@@ -342,7 +342,9 @@ impl LimiterBuilder {
         self
     }
 
-    /// How long one operation on the store may take; 250 ms unless said, at least 1 ms.
+    /// How long one operation on the store may take; 250 ms unless said, at least 1 ms. For a store
+    /// far away, three times there and back at least. Opening takes several round trips and may take
+    /// four times as long.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.max(Duration::from_millis(1));
         self

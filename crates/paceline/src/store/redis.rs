@@ -263,7 +263,8 @@ impl Redis {
 
     fn late(&self, server: &str) -> Error {
         Error::unavailable(format!(
-            "{server} did not answer within {:?}; the call may have been counted",
+            "{server} did not answer within {:?}; the call may have been counted (a server far away \
+             needs a longer timeout: three times there and back)",
             self.timeout
         ))
     }

@@ -177,15 +177,16 @@ impl Shared {
         nodes.extend(seeds);
         let mut failed = None;
         for (address, node) in nodes {
-            let asking = tokio::time::timeout(self.timeout, self.ask(&address, node.as_ref()));
+            let bound = self.timeout * 2;
+            let asking = tokio::time::timeout(bound, self.ask(&address, node.as_ref()));
             match asking.await {
                 Ok(Ok(owned)) => return self.take_in(&owned),
                 Ok(Err(error)) if !error.is_unavailable() => return Err(error),
                 Ok(Err(error)) => failed = Some(error),
                 Err(_) => {
                     failed = Some(Error::unavailable(format!(
-                        "{address} (of {}) did not answer within {:?}",
-                        self.name, self.timeout
+                        "{address} (of {}) did not answer within {bound:?}",
+                        self.name
                     )));
                 }
             }

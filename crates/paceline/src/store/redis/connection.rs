@@ -19,6 +19,9 @@ use crate::error::Error;
 /// The oldest server whose scripts we can rely on, by the version that Redis and Valkey print for
 /// clients of Redis.
 const VERSION_MIN: (u64, u64) = (6, 2);
+/// What an attempt may take, in timeouts of one operation: it is several round trips, with TLS and
+/// Sentinels some more.
+const ATTEMPT_TIMEOUTS: u32 = 4;
 /// First pause between two attempts; it doubles up to the longest.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LONGEST: Duration = Duration::from_secs(1);
@@ -320,12 +323,10 @@ impl Ended {
 impl Shared {
     /// Makes a connection within the bound, checks the server and puts the connection in place.
     async fn connect(&self) -> Result<(), Error> {
-        let attempt = tokio::time::timeout(self.timeout, self.attempt()).await;
+        let bound = self.timeout * ATTEMPT_TIMEOUTS;
+        let attempt = tokio::time::timeout(bound, self.attempt()).await;
         let (connection, at) = attempt.unwrap_or_else(|_| {
-            Err(Error::unavailable(format!(
-                "{} did not answer within {:?}",
-                self.server, self.timeout
-            )))
+            Err(Error::unavailable(format!("{} did not answer within {bound:?}", self.server)))
         })?;
         let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
         tracing::debug!(server = self.server, at = %at.0, generation, "connected");
@@ -357,45 +358,37 @@ impl Shared {
         }
     }
 
-    /// A connection to a server that may decide.
+    /// A connection to a server that may decide. What it says of itself takes one round trip; what
+    /// the user may not ask is not known. A server that wants a password first is an error here, not
+    /// at the first call.
     async fn reach(&self, client: &Client) -> Result<MultiplexedConnection, Error> {
         let failed = |error| no_connection(&error, &self.server);
         let mut connection = connect(client).await.map_err(failed)?;
-        let info = self.server_info(&mut connection).await.map_err(failed)?;
-        self.check(&info)?;
-        let role: Result<Value, _> = redis::cmd("ROLE").query_async(&mut connection).await;
-        // A user who may not ask learns it by READONLY.
-        if let Ok(Value::Array(role)) = role
-            && let Some(Value::BulkString(role)) = role.first()
-            && role != b"master"
-        {
-            return Err(Error::unavailable(format!(
-                "{}: the server is a replica, and only a primary can decide",
-                self.server
-            )));
-        }
-        Ok(connection)
-    }
-
-    /// `INFO` on server and memory; nothing where the user may not ask. A server that wants a
-    /// password first is an error here, not at the first call.
-    async fn server_info(
-        &self,
-        connection: &mut MultiplexedConnection,
-    ) -> redis::RedisResult<String> {
-        let mut text = String::new();
-        for section in ["server", "memory"] {
-            let mut info = redis::cmd("INFO");
-            info.arg(section);
-            match info.query_async::<String>(connection).await {
-                Ok(section) => text += &section,
-                Err(error) if error.code() == Some("NOAUTH") || error.is_io_error() => {
-                    return Err(error);
+        let mut ask = redis::pipe();
+        ask.cmd("ROLE").cmd("INFO").arg("server").cmd("INFO").arg("memory");
+        let answers = connection.send_packed_commands(&ask, 0, 3).await.map_err(failed)?;
+        let mut answers = answers.into_iter().map(Value::extract_error);
+        match answers.next() {
+            Some(Ok(Value::Array(role))) => {
+                if let Some(Value::BulkString(role)) = role.first()
+                    && role != b"master"
+                {
+                    return Err(Error::unavailable(format!(
+                        "{}: the server is a replica, and only a primary can decide",
+                        self.server
+                    )));
                 }
-                Err(_) => {}
             }
+            Some(Err(error)) if error.code() == Some("NOAUTH") => return Err(failed(error)),
+            // A user who may not ask learns it by READONLY.
+            _ => {}
         }
-        Ok(text)
+        let mut info = String::new();
+        for section in answers.flatten() {
+            info += &redis::from_redis_value::<String>(section).unwrap_or_default();
+        }
+        self.check(&info)?;
+        Ok(connection)
     }
 
     /// Refuses a server that is too old, and warns once of one that may forget buckets. What does

@@ -86,7 +86,7 @@ impl Sentinels {
     }
 
     /// The addresses they name, the one most do first. Waits until more than half name one, all
-    /// have answered, or half of the bound is over.
+    /// have answered, or the bound of one operation is over.
     pub(super) async fn primaries(&self) -> Result<Vec<Address>, Error> {
         let mut asking = JoinSet::new();
         for (address, client) in &self.sentinels {
@@ -119,7 +119,7 @@ impl Sentinels {
             }
         };
         // Who has not answered by then does not count.
-        let _ = tokio::time::timeout(self.timeout / 2, counting).await;
+        let _ = tokio::time::timeout(self.timeout, counting).await;
         let mut primaries: Vec<_> = votes.into_iter().collect();
         primaries.sort_by_key(|(_, votes)| std::cmp::Reverse(*votes));
         if !primaries.is_empty() {

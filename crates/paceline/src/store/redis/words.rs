@@ -24,7 +24,7 @@ impl Redis {
         format!("{}*", globbed(&self.prefix))
     }
 
-    /// Subscribes, within the bound of one operation.
+    /// Subscribes, which takes several round trips, within four times the bound of one operation.
     pub(crate) async fn words(&self) -> Result<Words, Error> {
         let server = self.route.any()?;
         let subscribing = async {
@@ -37,12 +37,12 @@ impl Redis {
             let subscribed = subscribed.await.map_err(|error| server.no_connection(&error))?;
             Ok(Words { subscribed, ended, prefix: self.prefix.clone() })
         };
-        match tokio::time::timeout(self.timeout, subscribing).await {
+        let bound = self.timeout * 4;
+        match tokio::time::timeout(bound, subscribing).await {
             Ok(words) => words,
             Err(_) => Err(Error::unavailable(format!(
-                "{} did not answer within {:?}",
-                server.server(),
-                self.timeout
+                "{} did not answer within {bound:?}",
+                server.server()
             ))),
         }
     }
