@@ -13,7 +13,7 @@ pub(crate) struct Exit(u8);
 impl Exit {
     pub(crate) const DONE: Self = Self(0);
     /// Did what it was asked and found it wrong: a mismatch in a replay, a 429 in the demo, a risk
-    /// of the store.
+    /// of the store, a property of the design that a simulation broke.
     pub(crate) const FAILED: Self = Self(1);
     /// What it was given is not allowed.
     pub(crate) const USAGE: Self = Self(2);
@@ -27,7 +27,7 @@ impl Exit {
     pub(crate) const REFUSED: Self = Self(75);
     /// The store holds or is something this version cannot work with.
     pub(crate) const INCOMPATIBLE: Self = Self(76);
-    /// The store does not let us in.
+    /// The store does not let us in, or has not the database we name.
     pub(crate) const FORBIDDEN: Self = Self(77);
     /// The command is there and cannot be run.
     pub(crate) const CANNOT_RUN: Self = Self(126);
@@ -60,14 +60,15 @@ pub(crate) const HELP: &str = "\
 Exit codes:
   0    done
   1    done, and found wrong (replay: a mismatch; demo: a 429, or a worker that did not obey;
-       doctor: a risk, or what is wrong and no call ends with)
+       doctor: a risk, or what is wrong and no call ends with; simulate: a promise of Paceline's
+       own broken, a fault worth reporting with what it says)
   2    what was given is not allowed
   66   no such bucket, no such file
   69   the store is away
   74   input or output failed
   75   refused: no permit now or before the deadline, or never
   76   the store is too old, or holds what this version cannot read
-  77   the store does not let us in
+  77   the store does not let us in, or has no such database
   126  exec: the command cannot be run    127  exec: there is no such command
   128+N  ended by signal N
   exec ends with its command's own code.

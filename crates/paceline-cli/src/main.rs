@@ -4,6 +4,7 @@
 mod command;
 mod demo;
 mod exit;
+mod number;
 mod output;
 mod permit;
 mod provider;

@@ -33,6 +33,14 @@ pub(crate) fn say(words: &str) {
     let _ = writeln!(io::stderr().lock(), "paceline: {words}");
 }
 
+/// Says that a command made the bucket it was to change, which a name that is misspelled does, too.
+pub(crate) fn say_begun(bucket: &str) {
+    say(&format!(
+        "there was no bucket {bucket:?}; it begins with this. Where the name was a slip of the pen, \
+         `paceline delete` undoes it and `paceline list` tells which there are"
+    ));
+}
+
 /// Whole microseconds, as all times in JSON are.
 pub(crate) fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)

@@ -4,9 +4,11 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::Args;
-use paceline::{Answer, Bucket, Error, Limiter, Permit, Policy};
+use paceline::{Answer, Bucket, Error, Limiter, Permit, Policy, Refusal, RefusedBy};
+use serde_json::{Value, json};
 
 use crate::exit::Failure;
+use crate::number::whole;
 use crate::output;
 use crate::store::span;
 
@@ -21,15 +23,15 @@ pub(crate) struct PermitArgs {
 
     /// The policy that creates the bucket, such as '50/s burst 10, window 1000/m guard 50ms' or
     /// 'strict 100/m'; where there is a bucket, its own policy binds
-    #[arg(long, short, value_name = "POLICY")]
+    #[arg(long, short, value_name = "POLICY", allow_hyphen_values = true)]
     pub(crate) quota: Policy,
 
     /// Tokens each call takes
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true, value_parser = whole(1..=u32::MAX))]
     pub(crate) cost: u32,
 
     /// Refuse at once when it would take longer than this [default: wait as long as it takes]
-    #[arg(long, value_name = "SPAN", value_parser = span)]
+    #[arg(long, value_name = "SPAN", allow_hyphen_values = true, value_parser = span)]
     pub(crate) max_wait: Option<Duration>,
 }
 
@@ -72,4 +74,23 @@ pub(crate) async fn wait_or_fail(
     max_wait: Option<Duration>,
 ) -> Result<Permit, Failure> {
     Ok(wait(bucket, cost, max_wait).await?.permit()?)
+}
+
+/// Prints a refusal of the so-manieth permit as JSON, alike for all commands that do. One that nobody
+/// reads is a refusal all the same: the exit code must not become that of a reader who has gone.
+pub(crate) fn print_refused(number: u64, refusal: &Refusal) {
+    let _ = output::json(&refused(number, refusal));
+}
+
+fn refused(number: u64, refusal: &Refusal) -> Value {
+    let cause = match refusal.cause() {
+        RefusedBy::Quota { number, .. } => format!("quota {number}"),
+        _ => "suspended".to_owned(),
+    };
+    json!({
+        "granted": false,
+        "number": number,
+        "retry_after_us": output::micros(refusal.retry_after()),
+        "cause": cause,
+    })
 }

@@ -5,6 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use paceline::{Error, Limiter, LimiterBuilder, STORE_DEFAULT, WhenAway, duration};
 
+use crate::output;
+
+/// Below this no store answers, and the library would take it for this.
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
 /// The flags.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Store")]
@@ -20,7 +25,7 @@ pub(crate) struct StoreArgs {
     when_away: WhenAway,
 
     /// How long one operation on the store may take
-    #[arg(long, global = true, value_name = "SPAN", default_value = "250ms", value_parser = span)]
+    #[arg(long, global = true, value_name = "SPAN", default_value = "250ms", allow_hyphen_values = true, value_parser = span_from(TIMEOUT_MIN))]
     pub(crate) timeout: Duration,
 }
 
@@ -40,4 +45,12 @@ impl StoreArgs {
 pub(crate) fn span(text: &str) -> Result<Duration, String> {
     let us = duration::parse(text).map_err(|error| error.to_string())?;
     Ok(Duration::from_micros(u64::try_from(us).unwrap_or(0)))
+}
+
+/// As [`span`], of at least `least`.
+pub(crate) fn span_from(least: Duration) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    move |text| match span(text)? {
+        span if span >= least => Ok(span),
+        _ => Err(format!("too short: write a span from {} to 3650d", output::span(least))),
+    }
 }

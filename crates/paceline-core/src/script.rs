@@ -254,6 +254,18 @@ pub fn batch(numbers: &[i64]) -> Result<Batch, Unreadable> {
     Ok(Batch { sight, before: *before, runs, stopped })
 }
 
+/// Whether a hash is a bucket, of whatever version of the state: it has a clock. The script refuses
+/// any other.
+#[must_use]
+pub fn is_bucket(fields: &HashMap<String, String>) -> bool {
+    let is_plan = |name: &str| {
+        name.split_once(' ').is_some_and(|(version, _)| {
+            !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    };
+    fields.keys().any(|name| name == NO_POLICY_FIELD || is_plan(name))
+}
+
 /// Reads a bucket from the fields and values of its hash; `None` from an empty one.
 ///
 /// # Errors

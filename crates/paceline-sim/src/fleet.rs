@@ -22,8 +22,9 @@ use crate::{Demand, Provider, Recorder, Report, Scenario, StoreKind};
 
 /// When a run starts, on the store's clock.
 const START: Micros = 1_790_000_000_000_000;
-/// How long an answer of the store is waited for.
-const TIMEOUT_US: Micros = 250_000;
+/// How long an answer of the store is waited for, in microseconds. A scenario whose way there and back
+/// takes that long gets no answer at all.
+pub const TIMEOUT_US: Micros = 250_000;
 /// Timers of real runtimes fire late by up to this.
 const TIMER_LATE_US: Micros = 1_100;
 

@@ -21,7 +21,7 @@ pub mod soak;
 
 pub use demand::{Demand, DemandError};
 pub use faults::Faults;
-pub use fleet::{Broken, SimulationError, simulate};
+pub use fleet::{Broken, SimulationError, TIMEOUT_US, simulate};
 pub use provider::{Kind, Provider, ProviderError, ProviderSpec};
 pub use report::{Bin, Recorder, Report, Waits};
 pub use scenario::{Scenario, StoreKind};

@@ -35,7 +35,8 @@ pub struct Scenario {
     pub duration_us: Micros,
     /// A call's way to the provider takes between none and this many microseconds, uniformly.
     pub jitter_us: Micros,
-    /// The way to the store takes this many microseconds, and the way back as many.
+    /// The way to the store takes this many microseconds, and the way back as many; less than
+    /// [`TIMEOUT_US`](crate::TIMEOUT_US) together, else no answer ever comes in time.
     pub delay_us: Micros,
     /// What the provider takes to answer, at least, in microseconds.
     pub answer_us: Micros,

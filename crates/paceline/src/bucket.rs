@@ -278,12 +278,10 @@ impl Call<'_> {
                 let (decision, share) =
                     line.share().take(policy, processes, ask, shared.clock.now())?;
                 let asked = self.asked(decision, &share, true)?;
-                match &asked {
-                    Asked::Refused(..) => shared.counts.refused_local.add(),
-                    _ => {
-                        shared.counts.granted_local.add();
-                        line.meters.by_local.increment(1);
-                    }
+                // A refusal is counted where a caller is handed it: one who waits looks again.
+                if !matches!(asked, Asked::Refused(..)) {
+                    shared.counts.granted_local.add();
+                    line.meters.by_local.increment(1);
                 }
                 Ok(asked)
             }
@@ -360,11 +358,11 @@ impl Call<'_> {
         Permit::from_store(held).after(waited)
     }
 
+    /// Counts a refusal that its caller is handed.
     pub(crate) fn refused(&self, refusal: Refusal) -> Refusal {
         let line = &self.bucket.line;
-        if !refusal.local {
-            line.shared.counts.refused.add();
-        }
+        let counts = &line.shared.counts;
+        if refusal.local { &counts.refused_local } else { &counts.refused }.add();
         match refusal.cause {
             RefusedBy::Suspension => line.meters.refused_by_suspension.increment(1),
             RefusedBy::Quota { .. } => line.meters.refused_by_quota.increment(1),

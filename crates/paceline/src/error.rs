@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     /// The store answered, but not as ours would: another type under our key, a newer format, a
     /// server too old, a script error.
     Incompatible,
-    /// The store does not let us in.
+    /// The store does not let us in, or not to the database that the URL names.
     Forbidden,
     /// What the caller gave is not allowed.
     Input,
@@ -80,7 +80,8 @@ impl Error {
         self.kind == Kind::Incompatible
     }
 
-    /// Whether the store refused us: a wrong password, rights that are missing.
+    /// Whether the store refused us: a wrong password, rights that are missing, a database that is not
+    /// there.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         self.kind == Kind::Forbidden

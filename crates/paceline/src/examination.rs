@@ -143,7 +143,7 @@ impl Sheet {
             "see that the server runs and that host, port and network of the URL lead to it; until \
              then calls get what --when-away (WhenAway) says"
         } else if error.is_forbidden() {
-            "mend user and password in the URL, or the rights of that user or file"
+            "mend user, password and database in the URL, or the rights of that user or file"
         } else if error.is_incompatible() {
             "use Redis 6.2 or newer, or Valkey, under the scheme that fits, and the same version of \
              Paceline in all processes"

@@ -238,10 +238,12 @@ impl Limiter {
     }
 
     /// Forgets a bucket with its policy, state and suspension: the next call starts with a full
-    /// one. Answers whether there was one.
+    /// one. Answers whether there was one. What is kept under its key in Redis and is no bucket is left
+    /// alone.
     ///
     /// # Errors
-    /// When the name is not allowed or the store does not answer.
+    /// When the name is not allowed, its key holds something that is no bucket or the store does not
+    /// answer.
     pub async fn delete(&self, name: &str) -> Result<bool, Error> {
         name::check(name)?;
         let was = self.shared.told(name, self.shared.store.delete(name).await)?;

@@ -22,7 +22,8 @@ pub struct Stats {
     pub allowed_away: u64,
     /// Permits given from this process's own share ([`WhenAway::Local`](crate::WhenAway)).
     pub granted_local: u64,
-    /// Refusals by this process's own share.
+    /// Refusals answered by this process's own share to `try_acquire` and `acquire_within`. Who waits
+    /// for a place of that share is not refused.
     pub refused_local: u64,
     /// Calls refused because as many waited as may.
     pub refused_crowded: u64,

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use paceline::{Answer, Bucket, GrantedBy, Permit, Refusal, RefusedBy};
+use paceline::{Answer, Bucket, GrantedBy, Permit};
 use serde_json::json;
 
 use crate::exit::{Exit, Failure};
+use crate::number::whole;
 use crate::output;
 use crate::permit::{self, PermitArgs};
 use crate::run::Context;
@@ -32,7 +33,7 @@ pub(crate) struct Acquire {
     no_wait: bool,
 
     /// Take so many permits one after another, and print the number of each
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole(1..=u64::MAX))]
     count: Option<u64>,
 }
 
@@ -53,10 +54,18 @@ impl Acquire {
                 self.permit.max_wait.map(|span| span.saturating_sub(start.elapsed()))
             };
             match permit::wait(bucket, self.permit.cost, max_wait).await? {
+                Answer::Granted(permit) if self.count.is_none() => {
+                    let words = granted(number, &permit);
+                    // The exit code tells of it, whoever reads the words.
+                    permit.spend();
+                    if as_json {
+                        output::json(&words)?;
+                    }
+                }
                 Answer::Granted(permit) => {
                     if as_json {
                         output::json(&granted(number, &permit))?;
-                    } else if self.count.is_some() {
+                    } else {
                         output::line(&number.to_string())?;
                     }
                     // Not told to anybody, it would have gone back.
@@ -64,7 +73,7 @@ impl Acquire {
                 }
                 Answer::Refused(refusal) => {
                     if as_json {
-                        output::json(&refused(number, &refusal))?;
+                        permit::print_refused(number, &refusal);
                     }
                     return Err(refusal.into());
                 }
@@ -84,18 +93,5 @@ fn granted(number: u64, permit: &Permit) -> serde_json::Value {
             GrantedBy::Allowed => "allowed",
             _ => "store",
         },
-    })
-}
-
-fn refused(number: u64, refusal: &Refusal) -> serde_json::Value {
-    let cause = match refusal.cause() {
-        RefusedBy::Quota { number, .. } => format!("quota {number}"),
-        _ => "suspended".to_owned(),
-    };
-    json!({
-        "granted": false,
-        "number": number,
-        "retry_after_us": output::micros(refusal.retry_after()),
-        "cause": cause,
     })
 }

@@ -9,7 +9,7 @@ use crate::run::Context;
 
 /// Forget buckets with all they hold: the next call starts with a full one.
 ///
-/// Ends with 66 where there is no such bucket.
+/// Ends with 66 where there is no such bucket. A key of Redis that is none is left alone.
 #[derive(Debug, Args)]
 pub(crate) struct Delete {
     /// The buckets' names

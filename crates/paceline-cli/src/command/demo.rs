@@ -9,6 +9,7 @@ use paceline_sim::Kind;
 use crate::demo::worker::Worker;
 use crate::demo::{self, Plan};
 use crate::exit::{Exit, Failure};
+use crate::number::whole;
 use crate::output;
 use crate::provider::kinds;
 use crate::run::Context;
@@ -22,15 +23,15 @@ use crate::run::Context;
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// Worker processes
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=200))]
+    #[arg(long, value_name = "N", default_value_t = 8, allow_hyphen_values = true, value_parser = whole::<u16>(1..=200))]
     processes: u16,
 
     /// Callers in each of them
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=200))]
+    #[arg(long, value_name = "N", default_value_t = 4, allow_hyphen_values = true, value_parser = whole::<u16>(1..=200))]
     callers: u16,
 
     /// How long it runs once all workers are there
-    #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u16).range(5..=3_600))]
+    #[arg(long, value_name = "S", default_value_t = 20, allow_hyphen_values = true, value_parser = whole::<u16>(5..=3_600))]
     seconds: u16,
 
     /// How the provider counts
@@ -38,7 +39,7 @@ pub(crate) struct Demo {
     provider: Kind,
 
     /// Another policy than the one that suits the provider, to see it fail
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, allow_hyphen_values = true)]
     policy: Option<Policy>,
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use clap::Args;
+use paceline::Answer;
 
 use crate::exit::{Exit, Failure};
 use crate::permit::{self, PermitArgs};
@@ -21,7 +22,8 @@ use crate::signal;
 ///   paceline exec github --quota 50/s -- curl -s https://api.github.com/zen
 ///   xargs -P8 -n1 paceline exec github --quota 50/s -- curl -sO < urls
 ///
-/// Ends with the command's own code. A command that is not there costs no permit.
+/// Ends with the command's own code. A command that is not there costs no permit. With --json a
+/// refusal is printed as by `acquire`; what the command prints is its own.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Exec {
@@ -41,7 +43,18 @@ impl Exec {
         runnable(Path::new(program))?;
         let limiter = context.store.open().await?;
         let bucket = self.permit.bucket(&limiter)?;
-        let permit = permit::wait_or_fail(&bucket, self.permit.cost, self.permit.max_wait);
+        let permit = async {
+            match permit::wait(&bucket, self.permit.cost, self.permit.max_wait).await? {
+                Answer::Granted(permit) => Ok(permit),
+                Answer::Refused(refusal) => {
+                    // Stdout is the command's, but there will be none.
+                    if context.json {
+                        permit::print_refused(1, &refusal);
+                    }
+                    Err(refusal.into())
+                }
+            }
+        };
         signal::or_interrupted(&limiter, permit).await?.spend();
         // Comes back only where it fails.
         Err(cannot(program, &Command::new(program).args(arguments).exec()))

@@ -1,16 +1,20 @@
 //! `paceline simulate`: what a policy would do, before anybody pays for it.
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
-use paceline::{Policy, STORE_DEFAULT};
+use paceline::{Policy, STORE_DEFAULT, duration::Exact};
 use paceline_sim::chart::{self, Letters};
-use paceline_sim::{Demand, ProviderSpec, Report, Scenario, StoreKind};
+use paceline_sim::{
+    Demand, ProviderSpec, Report, Scenario, SimulationError, StoreKind, TIMEOUT_US,
+};
 
 use crate::exit::{Exit, Failure};
+use crate::number::whole;
 use crate::output;
 use crate::run::Context;
 use crate::store::span;
@@ -19,7 +23,8 @@ use crate::store::span;
 ///
 /// A fleet shares one bucket and calls a provider that counts strictly; the same seed gives the
 /// same run. Nothing is asked of a real store or network: of --store only the kind matters, redis
-/// or host. Ends with 0 whatever the provider answered; the table and the chart tell of 429s.
+/// or host. Ends with 0 whatever the provider answered; the table and the chart tell of 429s. Ends
+/// with 1 only where Paceline broke a promise of its own, which is a fault worth reporting.
 ///
 ///   paceline simulate --quota 'strict 100/m' --provider 'sliding 100/m'
 ///   paceline simulate --quota 100/m --provider 'bucket 100/m capacity 10 ban 30s' --seconds 600
@@ -40,44 +45,45 @@ use crate::store::span;
 #[command(verbatim_doc_comment)]
 pub(crate) struct Simulate {
     /// The policy, such as 'strict 100/m' or '50/s burst 10, window 1000/m guard 50ms'
-    #[arg(long, short, value_name = "POLICY")]
+    #[arg(long, short, value_name = "POLICY", allow_hyphen_values = true)]
     quota: Policy,
 
     /// How the provider counts, such as 'sliding 50/s' or 'fixed 100/m ban 30s'
-    #[arg(long, short, value_name = "PROVIDER")]
+    #[arg(long, short, value_name = "PROVIDER", allow_hyphen_values = true)]
     provider: ProviderSpec,
 
     /// Processes that share the bucket
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = 8, allow_hyphen_values = true, value_parser = whole::<u16>(1..=1_000))]
     processes: u16,
 
     /// Callers in each of them, with one call each at a time
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 20, allow_hyphen_values = true, value_parser = whole::<u16>(1..=10_000))]
     callers: u16,
 
     /// How long it runs, in virtual seconds
-    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long, value_name = "S", default_value_t = 60, allow_hyphen_values = true, value_parser = whole::<u32>(1..=86_400))]
     seconds: u32,
 
     /// A call's way to the provider takes up to this
-    #[arg(long, value_name = "SPAN", default_value = "10ms", value_parser = span)]
+    #[arg(long, value_name = "SPAN", default_value = "10ms", allow_hyphen_values = true, value_parser = span)]
     jitter: Duration,
 
-    /// The way to the store takes this, and the way back
-    #[arg(long, value_name = "SPAN", default_value = "200us", value_parser = span)]
+    /// The way to the store takes this, and the way back; together less than the 250ms that one
+    /// operation may take
+    #[arg(long, value_name = "SPAN", default_value = "200us", allow_hyphen_values = true, value_parser = delay)]
     delay: Duration,
 
     /// The provider's answer takes this, at least
-    #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span)]
+    #[arg(long, value_name = "SPAN", default_value = "0s", allow_hyphen_values = true, value_parser = span)]
     answer: Duration,
 
     /// When callers call: saturated (always), on-off or 'on-off ON/OFF' (by turns), or N/s (each
     /// caller at random moments, so many a second)
-    #[arg(long, value_name = "DEMAND", default_value_t = Demand::Saturated)]
+    #[arg(long, value_name = "DEMAND", default_value_t = Demand::Saturated, allow_hyphen_values = true)]
     demand: Demand,
 
     /// Repeat a run [default: another each time, told in the report]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole(0..=u64::MAX))]
     seed: Option<u64>,
 
     /// Draw the chart with these letters [default: unicode on a terminal, else no chart]
@@ -115,10 +121,10 @@ impl Simulate {
             seed: self.seed.unwrap_or_else(|| fastrand::u32(..).into()),
             ..Scenario::new(self.quota, self.provider)
         };
-        let report = paceline_sim::simulate(&scenario).map_err(|error| {
-            let words = format!("the simulation with --seed {} failed: {error}", scenario.seed);
-            Failure::new(Exit::FAILED, words)
-        })?;
+        // Before the run, which may take a while.
+        let svg = self.svg.as_deref().map(Svg::open).transpose()?;
+        let report =
+            paceline_sim::simulate(&scenario).map_err(|error| failed(&scenario, &error))?;
         if context.json {
             output::json(&report)?;
         } else {
@@ -134,8 +140,8 @@ impl Simulate {
                 Chart::None => {}
             }
         }
-        if let Some(file) = &self.svg {
-            write(file, &chart::svg(&report))?;
+        if let Some(svg) = svg {
+            svg.write(&chart::svg(&report))?;
         }
         Ok(Exit::DONE)
     }
@@ -160,19 +166,99 @@ fn store_kind(store: &str) -> Result<StoreKind, Failure> {
     }
 }
 
-fn write(file: &Path, svg: &str) -> Result<(), Failure> {
-    std::fs::write(file, svg).map_err(|error| {
-        Failure::new(Exit::IO, format!("cannot write --svg {}: {error}", file.display()))
-    })
+/// The delay to a store. One with which no answer comes in time would simulate a store that is away.
+fn delay(text: &str) -> Result<Duration, String> {
+    let delay = span(text)?;
+    if micros(delay).saturating_mul(2) >= TIMEOUT_US {
+        return Err(format!(
+            "too long: there and back must take less than the {} that one operation on the store may \
+             take; write less than {}",
+            Exact(TIMEOUT_US),
+            Exact(TIMEOUT_US / 2)
+        ));
+    }
+    Ok(delay)
+}
+
+/// The file that gets the chart, opened before it is written. What it held stays until then.
+struct Svg<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl<'a> Svg<'a> {
+    fn open(path: &'a Path) -> Result<Self, Failure> {
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|error| {
+            Failure::new(
+                Exit::IO,
+                format!(
+                    "cannot write --svg {}: {error}; name a file that you may write to, in a folder \
+                     that is there",
+                    path.display()
+                ),
+            )
+        })?;
+        Ok(Self { path, file })
+    }
+
+    fn write(mut self, svg: &str) -> Result<(), Failure> {
+        self.replace(svg).map_err(|error| {
+            let path = self.path.display();
+            let words =
+                format!("cannot write --svg {path}: {error}; make room, or name another file");
+            Failure::new(Exit::IO, words)
+        })
+    }
+
+    fn replace(&mut self, svg: &str) -> io::Result<()> {
+        // A pipe or a device has no length.
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        self.file.write_all(svg.as_bytes())
+    }
+}
+
+/// A run that came to no report.
+fn failed(scenario: &Scenario, error: &SimulationError) -> Failure {
+    let words = match error {
+        SimulationError::Broken(broken) => format!(
+            "{broken}; this is a fault of Paceline and not of what you asked for: please report it \
+             with these words and this command: {}",
+            command_line(scenario)
+        ),
+        SimulationError::Scenario(_) => format!("nothing to simulate: {error}"),
+    };
+    Failure::new(Exit::FAILED, words)
+}
+
+/// What repeats a run, whatever was left out when it was asked for.
+fn command_line(scenario: &Scenario) -> String {
+    let Scenario { policy, provider, processes, callers, demand, seed, .. } = scenario;
+    format!(
+        "paceline simulate --quota '{policy}' --provider '{provider}' --processes {processes} \
+         --callers {callers} --seconds {} --jitter {} --delay {} --answer {} --demand '{demand}' \
+         --store {} --seed {seed}",
+        scenario.duration_us / 1_000_000,
+        Exact(scenario.jitter_us),
+        Exact(scenario.delay_us),
+        Exact(scenario.answer_us),
+        store_name(scenario.store),
+    )
+}
+
+fn store_name(store: StoreKind) -> &'static str {
+    match store {
+        StoreKind::Redis => "redis",
+        StoreKind::Host => "host",
+    }
 }
 
 fn text(scenario: &Scenario, report: &Report, chart: Chart) -> String {
     let Scenario { processes, callers, demand, .. } = scenario;
     let span_us = |us: i64| output::span(Duration::from_micros(us.unsigned_abs()));
-    let store = match scenario.store {
-        StoreKind::Redis => "redis",
-        StoreKind::Host => "host",
-    };
+    let store = store_name(scenario.store);
     let mut table = Table::new();
     *table.style_mut() = match chart {
         Chart::Ascii => presets::ASCII_FULL_CONDENSED,
@@ -247,7 +333,39 @@ fn micros(span: Duration) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::run::Cli;
+
+    #[test]
+    fn a_broken_property_is_told_as_our_fault_with_the_command_that_repeats_it() {
+        let scenario = Scenario {
+            store: StoreKind::Host,
+            seed: 9,
+            ..Scenario::new("strict 5/s".parse().unwrap(), "sliding 5/s ban 3s".parse().unwrap())
+        };
+        let broken = paceline_sim::Broken {
+            property: "P1",
+            what: "six calls in a second".to_owned(),
+            at_us: 17,
+            seed: 9,
+        };
+        let told = failed(&scenario, &broken.into());
+        assert_eq!(told.exit, Exit::FAILED);
+        for words in ["P1 broken", "six calls", "fault of Paceline", "please report it"] {
+            assert!(told.words.contains(words), "{}", told.words);
+        }
+        // The command is one: it parses to the same scenario.
+        let (_, command) = told.words.split_once("command: ").unwrap();
+        let words = command.split('\'').enumerate().flat_map(|(index, part)| {
+            if index % 2 == 1 { vec![part] } else { part.split_whitespace().collect() }
+        });
+        Cli::try_parse_from(words).unwrap();
+        let last = "--seconds 60 --jitter 10ms --delay 200us --answer 0s --demand 'saturated' \
+                    --store host --seed 9";
+        assert!(command.ends_with(last), "{command}");
+    }
 
     #[test]
     fn a_stores_kind_is_told_by_its_scheme_and_memory_has_none() {

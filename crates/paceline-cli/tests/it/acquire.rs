@@ -45,6 +45,19 @@ fn as_json_it_tells_of_each_permit_and_of_the_refusal() {
 }
 
 #[test]
+fn a_permit_that_the_exit_code_tells_of_is_spent_also_where_nobody_reads_the_json() {
+    let server = RedisServer::start();
+    let acquire = || {
+        let arguments = ["acquire", "api", "--quota", "1/d", "--no-wait", "--json"];
+        paceline(arguments).store(&server.url())
+    };
+    let mut child = acquire().start();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    acquire().ends_with(75);
+}
+
+#[test]
 fn a_count_prints_the_number_of_each_permit_and_a_cost_takes_more_tokens() {
     let server = RedisServer::start();
     let acquire = |more: &[&str]| {

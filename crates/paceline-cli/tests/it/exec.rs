@@ -100,6 +100,31 @@ fn refused_it_says_when_to_come_back_and_does_not_run_the_command() {
 }
 
 #[test]
+fn refused_it_prints_the_same_json_as_acquire_and_granted_none() {
+    let server = RedisServer::start();
+    let run = |arguments: &[&str]| paceline(arguments).store(&server.url()).run();
+    let exec = ["exec", "api", "--json", "--quota", "1/h", "--max-wait", "0s", "--", "echo", "ran"];
+    assert_eq!(run(&exec).text(), "ran\n");
+    let acquire = ["acquire", "api", "--json", "--quota", "1/h", "--max-wait", "0s"];
+    let [acquired, refused] = [run(&acquire), run(&exec)].map(|answer| {
+        assert_eq!(answer.code, Some(75), "{}", answer.stderr);
+        let mut lines = answer.json();
+        assert_eq!(lines.len(), 1, "{}", answer.text());
+        let retry = lines[0]["retry_after_us"].take();
+        assert!(retry.as_u64().unwrap() > 3_000_000_000, "{retry}");
+        lines.remove(0)
+    });
+    assert_eq!(refused, acquired);
+    assert_eq!((&refused["granted"], &refused["cause"]), (&false.into(), &"quota 1".into()));
+    // Also where nobody reads it.
+    for arguments in [&acquire[..], &exec] {
+        let mut child = paceline(arguments).store(&server.url()).start();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(75));
+    }
+}
+
+#[test]
 fn a_cost_above_the_burst_is_refused_at_once() {
     let arguments = ["exec", "api", "--quota", "5/s", "--cost", "6", "--", "true"];
     paceline(arguments).ends_with(75).says(&["6", "5/s", "never"]);

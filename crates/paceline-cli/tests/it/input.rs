@@ -32,26 +32,45 @@ fn a_bad_policy_is_refused_with_the_value_and_what_is_allowed() {
 
 #[test]
 fn bad_numbers_and_spans_are_refused() {
-    for (arguments, words) in [
-        (&["--cost", "0"][..], "0"),
-        (&["--cost", "-1"], "-1"),
-        (&["--cost", "4294967296"], "4294967296"),
-        (&["--cost", "many"], "many"),
-        (&["--count", "0"], "0"),
-        (&["--max-wait", "5"], "unit"),
-        (&["--max-wait", "-5s"], "-5"),
-        (&["--max-wait=-5s"], "-5s"),
-        (&["--max-wait", "soon"], "soon"),
-        (&["--max-wait", "3651d"], "3650d"),
-        (&["--timeout", "x"], "x"),
-        (&["--when-away", "panic"], "local/N"),
+    for (flag, value, words) in [
+        ("--cost", "0", "from 1 to 4294967295"),
+        ("--cost", "-1", "from 1 to 4294967295"),
+        ("--cost", "4294967296", "from 1 to 4294967295"),
+        ("--cost", "many", "from 1 to 4294967295"),
+        ("--cost", "nan", "from 1 to 4294967295"),
+        ("--count", "0", "from 1 to 18446744073709551615"),
+        ("--count", "-1", "from 1 to 18446744073709551615"),
+        ("--max-wait", "5", "from 0us to 3650d"),
+        ("--max-wait", "-5s", "from 0us to 3650d"),
+        ("--max-wait", "soon", "from 0us to 3650d"),
+        ("--max-wait", "3651d", "from 0us to 3650d"),
+        ("--timeout", "x", "a whole number and a unit"),
+        ("--timeout", "-1s", "a whole number and a unit"),
+        ("--timeout", "0s", "from 1ms to 3650d"),
+        ("--timeout", "999us", "from 1ms to 3650d"),
+        ("--when-away", "panic", "local/N"),
+        ("--quota", "-1/s", "a whole number from 0"),
     ] {
-        let arguments = [&["acquire", "api", "--quota", "5/s"], arguments].concat();
-        paceline(arguments).ends_with(2).says(&[words]);
+        // One that begins with a hyphen is a value as any other, with or without `=`.
+        for arguments in [vec![flag, value], vec![&format!("{flag}={value}")]] {
+            let mut arguments = [&["acquire", "api"], &arguments[..]].concat();
+            if flag != "--quota" {
+                arguments.extend(["--quota", "5/s"]);
+            }
+            paceline(arguments).ends_with(2).says(&[flag, value, words]);
+        }
     }
-    for span in ["0s", "3651d", "1y", ""] {
-        paceline(["suspend", "api", "--for", span]).ends_with(2);
+    for span in ["0s", "-1s", "3651d", "1y", ""] {
+        paceline(["suspend", "api", "--for", span]).ends_with(2).says(&["--for", span, "3650d"]);
     }
+    paceline(["set", "api", "-1/s"]).ends_with(2).says(&["\"-1/s\"", "a whole number from 0"]);
+    // A flag behind the policy, or in front of it, is none.
+    paceline(["set", "api", "--no-pin", "5/s", "--json"]).ends_with(0);
+    for value in ["-1", "0", "201"] {
+        paceline(["demo", "--processes", value]).ends_with(2).says(&[value, "from 1 to 200"]);
+        paceline(["demo", "--callers", value]).ends_with(2).says(&[value, "from 1 to 200"]);
+    }
+    paceline(["demo", "--seconds", "-1"]).ends_with(2).says(&["--seconds", "from 5 to 3600"]);
     let reason = "x".repeat(257);
     paceline(["suspend", "api", "--for", "1s", "--reason", &reason]).ends_with(2).says(&["256"]);
     paceline(["suspend", "api", "--for", "1s", "--reason", "a\nb"]).ends_with(2);
@@ -118,15 +137,13 @@ fn a_bad_store_is_refused_with_what_is_allowed_and_without_its_password() {
         "host:relative",
         "redis://user:hush@host/x",
         "redis://user:hush@host?nope=1",
-        "redis+sentinel://user:hush@host/service",
-        "redis-cluster://user:hush@host",
+        "redis://user:hush@host?prefix=",
+        "redis+sentinel://user:hush@host",
+        "redis-cluster://user:hush@host/3",
     ] {
         let answer = paceline(["list", "--store", store]).ends_with(2);
         answer.says(&["store"]);
         assert!(!answer.stderr.contains("hush"), "{}", answer.stderr);
-    }
-    for (store, kind) in [("redis+sentinel://h/s", "Sentinel"), ("redis-cluster://h", "Cluster")] {
-        paceline(["list", "--store", store]).ends_with(2).says(&[kind, "not supported yet"]);
     }
     paceline(["list", "--store", "host:/proc/nowhere"]).ends_with(69).says(&["/proc/nowhere"]);
 }
@@ -170,6 +187,12 @@ fn a_store_that_does_not_let_us_in_or_is_too_old_or_holds_something_else_is_told
     answer.says(&["does not let us in"]);
     paceline(["list"]).store(&server.url()).ends_with(0);
 
+    let nowhere = format!("{}/99", server.url());
+    for away in ["refuse", "allow"] {
+        let acquire = ["acquire", "api", "--quota", "5/s", "--when-away", away];
+        paceline(acquire).store(&nowhere).ends_with(77).says(&["/99", "check the number"]);
+    }
+
     let old = ScriptedServer::start(|words| {
         let is_info = words.first().is_some_and(|word| word.eq_ignore_ascii_case("info"));
         let info = "# Server\r\nredis_version:5.0.7\r\n";
@@ -183,4 +206,18 @@ fn a_store_that_does_not_let_us_in_or_is_too_old_or_holds_something_else_is_told
     server.command(&["SET", "paceline:{api}", "mine"]);
     let arguments = ["acquire", "api", "--quota", "5/s"];
     paceline(arguments).store(&server.url()).ends_with(76).says(&["paceline:{api}"]);
+    server.command(&["HSET", "paceline:{hash}", "name", "Ada"]);
+    for command in [
+        &["acquire", "hash", "--quota", "5/s"][..],
+        &["status", "hash"],
+        &["set", "hash", "5/s"],
+        &["suspend", "hash", "--for", "1s"],
+        &["resume", "hash"],
+        &["delete", "hash"],
+        &["delete", "api"],
+    ] {
+        let words = [&format!("paceline:{{{}}}", command[1]), "delete or rename it", "?prefix="];
+        paceline(command).store(&server.url()).ends_with(76).says(&words);
+    }
+    assert_eq!(server.command(&["DBSIZE"]).int(), Some(2));
 }

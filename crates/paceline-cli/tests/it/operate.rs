@@ -3,7 +3,7 @@
 use paceline_testkit::{RedisServer, scratch_dir};
 use serde_json::json;
 
-use crate::program::{Program, paceline};
+use crate::program::{Answer, Program, paceline};
 
 /// Each store that outlives a process, one after the other.
 fn on_each_store(test: impl Fn(&dyn Fn(&[&str]) -> Program)) {
@@ -69,7 +69,10 @@ fn a_policy_set_is_pinned_unless_told_and_binds_the_next_call() {
     on_each_store(|paceline| {
         paceline(&["acquire", "api", "--quota", "10/d"]).ends_with(0);
         let changed = paceline(&["set", "api", "1/d", "--json"]).ends_with(0).json();
-        assert_eq!(changed, [json!({"bucket": "api", "policy": "1/d", "changed": true})]);
+        assert_eq!(
+            changed,
+            [json!({"bucket": "api", "policy": "1/d", "changed": true, "existed": true})]
+        );
         paceline(&["acquire", "api", "--quota", "10/d", "--no-wait"]).ends_with(0);
         let refused = paceline(&["acquire", "api", "--quota", "10/d", "--no-wait"]).ends_with(75);
         refused.says(&["1/d"]);
@@ -81,6 +84,39 @@ fn a_policy_set_is_pinned_unless_told_and_binds_the_next_call() {
         let other = paceline(&["status", "other", "--json"]).ends_with(0).json().remove(0);
         assert_eq!(other["pinned"], false);
         assert_eq!(other["quotas"].as_array().unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn a_name_without_a_bucket_is_told_to_begin_with_what_was_set_and_one_with_it_is_not() {
+    on_each_store(|paceline| {
+        for arguments in [&["set", "apii", "5/s"][..], &["suspend", "apj", "--for", "1h"]] {
+            let words = format!("there was no bucket {:?}; it begins with this", arguments[1]);
+            paceline(arguments).ends_with(0).says(&[&words]);
+            let again = paceline(arguments).ends_with(0);
+            assert!(!again.stderr.contains("begins"), "{}", again.stderr);
+            let json = [arguments, &["--json"]].concat();
+            assert_eq!(paceline(&json).ends_with(0).json()[0]["existed"], true);
+            paceline(&["delete", arguments[1]]).ends_with(0);
+            let answer = paceline(&json).ends_with(0);
+            assert_eq!(answer.json()[0]["existed"], false);
+            answer.says(&[&words]);
+        }
+    });
+}
+
+#[test]
+fn a_limit_of_zero_is_told_to_end_waits_and_what_would_hold_them() {
+    on_each_store(|paceline| {
+        paceline(&["acquire", "api", "--quota", "1/d"]).ends_with(0);
+        let waiting = paceline(&["acquire", "api", "--quota", "1/d"]).start();
+        for policy in ["0/s", "5/s, 0/m"] {
+            let words = ["lets nothing pass", "\"never\"", "75", "paceline suspend"];
+            paceline(&["set", "api", policy]).ends_with(0).says(&words);
+        }
+        Answer::of(waiting.wait_with_output().unwrap()).says(&["never", "lets nothing pass"]);
+        let other = paceline(&["set", "api", "1/s"]).ends_with(0);
+        assert!(!other.stderr.contains("nothing"), "{}", other.stderr);
     });
 }
 
@@ -126,7 +162,9 @@ fn every_shell_gets_completions_and_every_command_help() {
         assert!(script.text().contains("paceline") && script.text().contains("suspend"), "{shell}");
     }
     let help = paceline(["--help"]).ends_with(0);
-    for word in ["exec", "pace", "demo", "Exit codes", "75", "69", "PACELINE_STORE"] {
+    for word in
+        ["exec", "pace", "demo", "Exit codes", "75", "69", "PACELINE_STORE", "worth reporting"]
+    {
         assert!(help.text().contains(word), "{word} is missing in {}", help.text());
     }
     assert!(!help.text().contains("demo-worker"), "{}", help.text());

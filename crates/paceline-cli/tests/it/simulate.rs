@@ -23,25 +23,35 @@ fn what_is_not_allowed_is_refused_with_the_value_and_what_is() {
         ("--provider", "sliding 0/s", &["\"0\"", "1 to 1000000000"]),
         ("--provider", "fixed 5/s capacity 2", &["capacity 2", "only bucket and leaky"]),
         ("--provider", "fixed 5/s ban soon", &["\"soon\"", "ms, s, m, h, d"]),
-        ("--processes", "0", &["0", "1..=1000"]),
-        ("--callers", "10001", &["10001", "1..=10000"]),
-        ("--seconds", "86401", &["86401", "1..=86400"]),
+        ("--quota", "-1/s", &["\"-1\"", "a whole number from 0"]),
+        ("--provider", "-1/s", &["\"-1/s\"", "sliding, fixed"]),
+        ("--processes", "0", &["0", "from 1 to 1000"]),
+        ("--callers", "10001", &["10001", "from 1 to 10000"]),
+        ("--seconds", "86401", &["86401", "from 1 to 86400"]),
+        ("--seconds", "-1", &["-1", "from 1 to 86400"]),
+        ("--seconds", "nan", &["nan", "from 1 to 86400"]),
         ("--jitter", "5", &["\"5\"", "unit"]),
         ("--delay", "-5ms", &["\"-5ms\"", "unit"]),
+        ("--delay", "125ms", &["'125ms'", "250ms", "less than 125ms"]),
+        ("--delay", "3650d", &["'3650d'", "250ms", "less than 125ms"]),
         ("--answer", "soon", &["\"soon\"", "unit"]),
         ("--demand", "much", &["\"much\"", "saturated, on-off"]),
         ("--demand", "0/s", &["\"0/s\"", "saturated, on-off"]),
-        ("--seed", "x", &["x"]),
+        ("--demand", "-1/s", &["\"-1/s\"", "saturated, on-off"]),
+        ("--seed", "x", &["x", "from 0 to 18446744073709551615"]),
+        ("--seed", "-5", &["-5", "from 0 to 18446744073709551615"]),
+        ("--seed", "99999999999999999999", &["99999999999999999999", "from 0 to 1844"]),
         ("--chart", "pie", &["pie", "unicode, ascii, none"]),
     ] {
-        let flag_value = format!("{flag}={value}");
-        let mut arguments = vec![flag_value.as_str()];
-        // Each flag once: the good ones that are not under test.
-        for pair in GOOD.chunks(2).filter(|pair| pair[0] != flag) {
-            arguments.extend(pair);
+        // One that begins with a hyphen is a value as any other, with or without `=`.
+        for arguments in [vec![flag, value], vec![&format!("{flag}={value}")]] {
+            let mut all = [&["simulate"], &arguments[..]].concat();
+            // Each flag once: the good ones that are not under test.
+            for pair in GOOD.chunks(2).filter(|pair| pair[0] != flag) {
+                all.extend(pair);
+            }
+            paceline(all).store("host:").ends_with(2).says(words).says(&[flag]);
         }
-        let all = [&["simulate"][..], &arguments].concat();
-        paceline(all).store("host:").ends_with(2).says(words).says(&[flag]);
     }
     paceline(["simulate", "--quota", "5/s"]).ends_with(2).says(&["--provider"]);
     for (store, words) in [("memory:", "memory:"), ("postgres://u:hush@h", "\"postgres\"")] {
@@ -95,7 +105,7 @@ fn json_is_one_report_and_the_same_for_the_same_seed() {
 }
 
 #[test]
-fn the_svg_is_written_and_where_it_cannot_be_the_run_says_so() {
+fn the_svg_is_written_and_where_it_cannot_be_that_is_found_before_the_run() {
     let folder = scratch_dir("simulate");
     let file = folder.path().join("chart.svg");
     let name = file.to_str().unwrap();
@@ -106,12 +116,20 @@ fn the_svg_is_written_and_where_it_cannot_be_the_run_says_so() {
     assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
     assert!(svg.contains("50/s burst 1"), "{svg}");
 
-    // A device without room, a folder, and a name within what is no folder.
-    for name in ["/dev/full", folder.path().to_str().unwrap(), &format!("{name}/below.svg")] {
+    // A folder, and a name within what is no folder.
+    for name in [folder.path().to_str().unwrap(), &format!("{name}/below.svg")] {
         let failed = simulate(&[&GOOD[..], &["--svg", name]].concat()).ends_with(74);
-        failed.says(&["--svg", name]);
-        assert!(failed.text().contains("policy"), "the table is there all the same");
+        failed.says(&["--svg", name, "name a file that you may write to"]);
+        assert_eq!(failed.text(), "");
     }
+    // Only writing tells that a device has no room.
+    let failed = simulate(&[&GOOD[..], &["--svg", "/dev/full"]].concat()).ends_with(74);
+    failed.says(&["--svg /dev/full", "make room"]);
+    assert!(failed.text().contains("policy"), "the table is there all the same");
+
+    // The longest delay that is allowed still gets answers.
+    let far = simulate(&[&GOOD[..], &["--delay", "124999us", "--json"]].concat()).ends_with(0);
+    assert!(far.json()[0]["calls"].as_u64().unwrap() > 0, "{}", far.text());
 }
 
 #[test]

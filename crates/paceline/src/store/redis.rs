@@ -31,6 +31,7 @@ use paceline_core::script::{self, Call};
 use paceline_core::{Ask, Booking, Group, Look, Micros, Policy, Suspension};
 use redis::Value;
 
+use self::failure::Failure;
 use self::route::Route;
 use self::url::RedisUrl;
 pub(crate) use self::words::Words;
@@ -138,15 +139,17 @@ impl Redis {
     }
 
     pub(crate) async fn look(&self, name: &str) -> Result<Look, Error> {
-        let reply = self.call(name, &Call::Look).await?;
-        let (now, fields): (i64, HashMap<String, String>) =
-            redis::from_redis_value(reply).map_err(|error| unreadable(error.to_string()))?;
+        let (now, fields) = self.hash(name).await?;
         let bucket = script::bucket(&fields).map_err(unreadable)?;
         Ok(Look { now, bucket })
     }
 
+    /// Looks first: what is not a bucket is not ours to delete.
     pub(crate) async fn delete(&self, name: &str) -> Result<bool, Error> {
         let key = self.key(name);
+        if self.hash(name).await?.1.is_empty() {
+            return Ok(false);
+        }
         let mut unlink = redis::cmd("UNLINK");
         unlink.arg(&key);
         let was = self.bounded(&key, self.route.send(&unlink, &key)).await?;
@@ -207,6 +210,25 @@ impl Redis {
         key.strip_prefix(&self.prefix)?.strip_prefix('{')?.strip_suffix('}').map(str::to_owned)
     }
 
+    /// The server's time and the fields of a bucket, none where there is none. A bucket of a version
+    /// that cannot be read is one, too; a key that holds something else is an error.
+    async fn hash(&self, name: &str) -> Result<(Micros, HashMap<String, String>), Error> {
+        let reply = self.call(name, &Call::Look).await?;
+        let (now, fields): (Micros, HashMap<Vec<u8>, Vec<u8>>) =
+            redis::from_redis_value(reply).map_err(|error| unreadable(error.to_string()))?;
+        let text = |bytes| String::from_utf8(bytes).ok();
+        // All that we write is text.
+        let fields: Option<HashMap<String, String>> =
+            fields.into_iter().map(|(name, value)| Some((text(name)?, text(value)?))).collect();
+        match fields.filter(|fields| fields.is_empty() || script::is_bucket(fields)) {
+            Some(fields) => Ok((now, fields)),
+            None => {
+                let key = self.key(name);
+                Err(Failure::NotOurs.told(&self.server_of(&key), &key))
+            }
+        }
+    }
+
     /// Runs the script on a bucket.
     async fn call(&self, name: &str, call: &Call<'_>) -> Result<Value, Error> {
         let key = self.key(name);
@@ -228,14 +250,15 @@ impl Redis {
             Ok(result) => result,
             Err(_) => {
                 self.route.suspect(key);
-                Err(self.late(
-                    &self.route.of(key).map_or_else(
-                        |error| error.to_string(),
-                        |server| server.server().to_owned(),
-                    ),
-                ))
+                Err(self.late(&self.server_of(key)))
             }
         }
+    }
+
+    /// The server that has a key, for messages.
+    fn server_of(&self, key: &str) -> String {
+        let server = self.route.of(key);
+        server.map_or_else(|error| error.to_string(), |server| server.server().to_owned())
     }
 
     fn late(&self, server: &str) -> Error {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use paceline::{Answer, Bucket, GrantedBy, Limiter, WhenAway};
 use paceline_testkit::{FaultProxy, Mode, RedisServer};
+use tokio::task::JoinSet;
 
 /// Long enough for a loaded machine; a wire that refuses is noticed at once.
 const BOUND: Duration = Duration::from_secs(5);
@@ -95,9 +96,33 @@ async fn local_keeps_this_processes_share_of_the_policy_last_known_from_an_empty
     // A deadline before that is refused at once, too.
     let answer = bucket.acquire_within(Duration::from_secs(60)).await.unwrap();
     assert!(!answer.is_granted());
+    assert_eq!(limiter.stats().refused_local, 2);
     proxy.set(Mode::Pass);
     back(&limiter).await;
     assert_eq!(bucket.acquire().await.unwrap().granted_by(), GrantedBy::Store);
+}
+
+#[tokio::test]
+async fn who_waits_for_its_processes_share_is_not_counted_as_refused_each_time_it_looks() {
+    let processes = NonZeroU32::new(2).unwrap();
+    // Nobody listens there.
+    let builder = Limiter::builder("redis://127.0.0.1:1").timeout(BOUND);
+    let limiter = builder.when_away(WhenAway::Local { processes }).open().await.unwrap();
+    let bucket = limiter.bucket("api", "1/d").unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..50 {
+        let bucket = bucket.clone();
+        waiting.spawn(async move { bucket.acquire().await.map(|_| ()) });
+    }
+    // Each has looked once when it has met the store that is away, and looks again every 250 ms.
+    while limiter.stats().store_errors < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(waiting.try_join_next().is_none(), "all wait");
+    assert_eq!((limiter.stats().refused_local, limiter.stats().granted_local), (0, 0));
+    assert!(!bucket.try_acquire().await.unwrap().is_granted());
+    assert_eq!(limiter.stats().refused_local, 1);
 }
 
 #[tokio::test]

@@ -20,9 +20,9 @@ pub(super) enum Failure {
     Replica(Error),
     /// The server cannot decide now: it loads, is full, is busy, is cut off from its Cluster.
     Unable(Error),
-    /// Another type is kept under our key.
-    WrongType,
-    /// The server does not let us in.
+    /// Another type is kept under our key, or a hash that is no bucket.
+    NotOurs,
+    /// The server does not let us in, or not to the database we name.
     Forbidden(Error),
     /// The connection is gone; what was sent may have been executed.
     Away(Error),
@@ -51,18 +51,32 @@ impl Failure {
         if says("NOSCRIPT") {
             return Self::NoScript;
         }
-        if says("WRONGTYPE") {
-            return Self::WrongType;
+        if says("WRONGTYPE") || detail.contains("the hash under this key is not a bucket") {
+            return Self::NotOurs;
         }
         if error.kind() == ErrorKind::AuthenticationFailed
             || ["NOAUTH", "WRONGPASS", "NOPERM"].into_iter().any(says)
             || denied_in_script(detail)
+            // Of SELECT the client keeps the words and drops the code.
+            || detail.contains("no permissions to run the 'select'")
             || detail.contains("invalid password")
             || detail.contains("without any password configured")
         {
             let message = format!("{server} does not let us in: {}", words());
             return Self::Forbidden(Error::forbidden(format!(
                 "{message}; check user, password and ACL rights"
+            )));
+        }
+        // What a server and what the client says of a number that is none of the server's databases.
+        if ["DB index is out of range", "invalid DB index"]
+            .into_iter()
+            .any(|it| detail.contains(it))
+        {
+            return Self::Forbidden(Error::forbidden(format!(
+                "{server} ends with the number of a database that the server does not have: {}; which \
+                 it has cannot be told from here (0 to 15 unless it is set up otherwise), so check the \
+                 number",
+                words()
             )));
         }
         let cannot = || Error::unavailable(format!("{server} cannot decide now: {}", words()));
@@ -102,7 +116,7 @@ impl Failure {
             Self::Ask { to } => {
                 Error::unavailable(format!("{server} sends us on to {to}, again and again"))
             }
-            Self::WrongType => Error::incompatible(format!(
+            Self::NotOurs => Error::incompatible(format!(
                 "key {key:?} in {server} holds something that is not a bucket; delete or rename it, \
                  or choose another ?prefix="
             )),

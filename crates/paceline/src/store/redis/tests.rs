@@ -179,6 +179,29 @@ async fn a_wrong_password_is_refused_at_the_door_and_never_shown() {
 }
 
 #[tokio::test]
+async fn a_database_that_is_not_there_is_refused_at_the_door_and_never_taken_for_away() {
+    let server = RedisServer::builder().config("databases", "4").start();
+    assert!(open(&format!("{}/3", server.url()), BOUND).await.is_ok());
+    for number in [4, 99, 65_535] {
+        let url = format!("{}/{number}", server.url());
+        let error = open(&url, BOUND).await.unwrap_err();
+        assert!(error.is_forbidden(), "{error}");
+        for words in [&*url, "does not have", "cannot be told", "check the number"] {
+            assert!(error.to_string().contains(words), "{words:?} is missing in {error}");
+        }
+        // What lets calls through without the store is for a store that is away.
+        let builder = crate::Limiter::builder(&url).timeout(BOUND);
+        let opened = builder.when_away(crate::WhenAway::Allow).open().await;
+        assert!(opened.unwrap_err().is_forbidden());
+    }
+    // Nor is one that the user may not choose.
+    server.command(&["ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-select"]);
+    let error =
+        open(&format!("redis://worker:secret@{}/3", server.addr()), BOUND).await.unwrap_err();
+    assert!(error.is_forbidden() && error.to_string().contains("select"), "{error}");
+}
+
+#[tokio::test]
 async fn c05_a_server_too_old_is_named_once_and_clearly() {
     let old = ScriptedServer::start(|words| {
         Some(match words[0].to_uppercase().as_str() {
@@ -248,6 +271,48 @@ async fn a_key_of_another_type_is_named_and_left_alone() {
     let error = take(&store, "api", &policy("5/s")).await.unwrap_err();
     assert!(error.is_incompatible() && error.to_string().contains("paceline:{api}"), "{error}");
     assert_eq!(server.command(&["GET", "paceline:{api}"]), Reply::Text("mine".to_owned()));
+}
+
+#[tokio::test]
+async fn a_hash_that_is_no_bucket_gets_the_same_words_and_nothing_of_the_kind_is_deleted() {
+    let server = RedisServer::start();
+    server.command(&["SET", "paceline:{text}", "mine"]);
+    server.command(&["HSET", "paceline:{hash}", "name", "Ada", "made", "1815"]);
+    server.command(&["HSET", "paceline:{numbers}", "", "empty", "x 1", "y"]);
+    let store = open(&server.url(), BOUND).await.unwrap();
+    let before = server.command(&["HGETALL", "paceline:{hash}"]);
+    for name in ["text", "hash", "numbers"] {
+        for error in [
+            take(&store, name, &policy("5/s")).await.unwrap_err(),
+            store.batch(name, &policy("5/s"), &[]).await.unwrap_err(),
+            store.look(name).await.unwrap_err(),
+            store.set(name, &policy("5/s"), true).await.unwrap_err(),
+            store.suspend(name, 1_000_000, Suspension::default()).await.unwrap_err(),
+            store.resume(name).await.unwrap_err(),
+            store.delete(name).await.unwrap_err(),
+        ] {
+            assert!(error.is_incompatible(), "{error}");
+            let key = format!("\"paceline:{{{name}}}\"");
+            for words in [&*key, "not a bucket", "delete or rename it", "?prefix="] {
+                assert!(error.to_string().contains(words), "{words:?} is missing in {error}");
+            }
+        }
+    }
+    assert_eq!(server.command(&["HGETALL", "paceline:{hash}"]), before);
+    assert_eq!(server.command(&["DBSIZE"]).int(), Some(3));
+    // A number alone is no clock's name.
+    server.command(&["HSET", "paceline:{visits}", "1234", "x"]);
+    let error = store.delete("visits").await.unwrap_err();
+    assert!(error.to_string().contains("?prefix="), "{error}");
+
+    // Ours are deleted, without a policy and of a newer version, too.
+    store.suspend("bare", 60_000_000, Suspension::default()).await.unwrap();
+    assert!(store.delete("bare").await.unwrap());
+    assert!(granted(take(&store, "api", &policy("5/s")).await));
+    server.command(&["HSET", "paceline:{api}", "2 whatever", "0"]);
+    server.command(&["HDEL", "paceline:{api}", "1 3000000 b 1 200000 5 1000000"]);
+    assert!(store.delete("api").await.unwrap());
+    assert!(!store.delete("api").await.unwrap());
 }
 
 #[tokio::test]

@@ -213,10 +213,18 @@ impl Query {
             _ => return Err("cert= and key= go together".to_owned()),
         };
         let bad = |c: char| c.is_control() || c == '{' || c == '}';
-        if query.prefix.len() > 128 || query.prefix.chars().any(bad) {
+        let prefix = &query.prefix;
+        if prefix.is_empty() {
+            // A listing would take every key in braces for a bucket, whoever made it.
+            return Err(
+                "prefix \"\": it tells our keys from all others, so it is 1 to 128 bytes; \
+                        without ?prefix= it is paceline:"
+                    .to_owned(),
+            );
+        }
+        if prefix.len() > 128 || prefix.chars().any(bad) {
             return Err(format!(
-                "prefix {:?}: up to 128 bytes without braces and control characters",
-                query.prefix
+                "prefix {prefix:?}: 1 to 128 bytes without braces and control characters"
             ));
         }
         Ok(query)
@@ -328,6 +336,8 @@ mod tests {
             ("redis://h/x", "\"x\" is no database"),
             ("redis://h/0?x=1", "unknown parameter \"x\""),
             ("redis://h?prefix={a}", "without braces"),
+            ("redis://h?prefix=", "1 to 128 bytes"),
+            ("redis-cluster://h?prefix&replicas=1", "1 to 128 bytes"),
             ("redis://h?prefix=a&prefix=b", "twice"),
             ("redis://h?replicas=-1", "replicas=-1"),
             ("redis://a,b", "more than one host"),
