@@ -401,6 +401,11 @@ if op == 'take' then
   if was_planned ~= own and was_planned then
     reply[#reply + 1] = hash.policy
   end
+  if was_planned and now < was_seen and (given or was_seen - now > 10000000) then
+    -- A step back is made good: by a batch at once, since sleepers look by it, else where it would
+    -- pause the refill of a bucket whose calls are all refused for longer than ten seconds.
+    writes = true
+  end
 
 elseif op == 'give_back' then
   local granted_at, due = ARGV[2] + 0, ARGV[3] + 0
@@ -687,7 +692,7 @@ if writes then
       text = format('%s %d %d', text, since, ends)
     end
   end
-  if op == 'take' and ARGV[window_arg] and not ARGV[window_arg + 1] and plan == own then
+  if op == 'take' and taken and ARGV[window_arg] and not ARGV[window_arg + 1] and plan == own then
     call('HSET', key, plan, text, ARGV[window_arg], taken)
   elseif op == 'take' and windows then
     local fields, n = {plan, text}, 2

@@ -11,6 +11,10 @@ use crate::policy::Gate;
 use crate::state::{Bucket, Clock, Level, PINNED_US, State, Suspension, Window};
 use crate::{Micros, Policy};
 
+/// Longest that a step back of the store's clock may pause the refill of a bucket whose calls are
+/// all refused.
+const PAUSE_MAX_US: Micros = 10_000_000;
+
 /// What one call asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
@@ -156,7 +160,14 @@ fn take_from(policy: &Policy, state: &mut State, ask: Ask, now: Micros) -> Decis
     let clock = state.clock.seen_at(now);
     let before = clock.bucket_time(now).max(state.at);
     match earliest_of_all(policy, state, clock, ask, now) {
-        Err(refused) => refused,
+        Err(refused) => {
+            // A step back is kept only by who writes, and then it pauses the refill for as long as
+            // it was. A long one is made good at once, or a full bucket would stand still.
+            if state.clock.seen - now > PAUSE_MAX_US {
+                state.keep(clock);
+            }
+            refused
+        }
         Ok(due) => {
             charge_all(policy, state, ask.cost, due);
             state.keep(clock);
@@ -263,7 +274,8 @@ fn batch_from(policy: &Policy, state: &mut State, groups: &[Group], now: Micros)
             calls -= 1 + more;
         }
     }
-    if !batch.runs.is_empty() {
+    // Sleepers look by this, and would never be due where nobody made a step back good.
+    if !batch.runs.is_empty() || now < state.clock.seen {
         state.keep(clock);
     }
     batch

@@ -32,6 +32,8 @@ use crate::{Micros, Policy, SPAN_MAX_US};
 /// Oldest sight on which a waiter that slept may go, from when it was asked for. Below the 100 ms
 /// within which a suspension reaches everybody, by what a task may take to be run.
 pub const FRESH_US: Micros = 95_000;
+/// The least step of the store's clock that is taken for one.
+const STEP_MIN_US: Micros = 50_000;
 /// What an answer may take beyond what others take.
 const TRIP_SLACK_US: Micros = 10_000;
 /// How often a process with waiters looks where nothing tells it of changes.
@@ -92,6 +94,8 @@ pub struct Driver<W> {
     late_max_us: Micros,
     /// When somebody told of a change last: what was asked before does not know of it.
     changed_at: Micros,
+    /// When the last sight was asked for, and the store's time that it told.
+    store_clock: Option<(Micros, Micros)>,
     /// When to ask for those in the line.
     ask_at: Micros,
     /// When to look because something may have changed.
@@ -136,6 +140,7 @@ impl<W> Driver<W> {
             trips: Trips::default(),
             late_max_us: LATE_MAX_US,
             changed_at: Micros::MIN,
+            store_clock: None,
             ask_at: Micros::MIN,
             look_at: None,
             not_before: Micros::MIN,
@@ -327,10 +332,12 @@ impl<W> Driver<W> {
             self.look_at = None;
         }
         self.trips.add(trip_us);
+        self.turn.trip(self.trips.longest());
+        let stepped = self.stepped(&batch.sight, flight.sent_at, now);
         self.seen_at = Some(now);
         self.outlook.keep(policy);
         self.place(batch, flight.calls, as_of, now);
-        self.see(&batch.sight, as_of);
+        self.see(&batch.sight, stepped, as_of);
         self.let_go(now);
         self.expire(now);
     }
@@ -484,10 +491,28 @@ impl<W> Driver<W> {
         groups
     }
 
-    /// Moves the places booked before to when they are due by this sight.
-    fn see(&mut self, sight: &Sight, now: Micros) {
+    /// Whether the store's clock has stepped forward since the last sight: it is farther on than the
+    /// time that has passed here from when that was asked for. As after a failover.
+    fn stepped(&mut self, sight: &Sight, sent_at: Micros, now: Micros) -> bool {
+        // Who asked alone and was refused brings no sight.
+        if sight.made.is_none() {
+            return false;
+        }
+        let before = self.store_clock.replace((sent_at, sight.now));
+        before.is_some_and(|(sent_before, then)| sight.now - then > now - sent_before + STEP_MIN_US)
+    }
+
+    /// Moves the places booked before to when they are due by this sight. Where the store's clock
+    /// has stepped forward they would all be due at once, and the bucket may have forgotten them:
+    /// they are void.
+    fn see(&mut self, sight: &Sight, stepped: bool, now: Micros) {
         let mut void = false;
         for placed in &mut self.placed {
+            if stepped && placed.booking.granted_at < sight.granted_at() {
+                void = true;
+                placed.due_at = Micros::MAX;
+                continue;
+            }
             match sight.standing(&placed.booking) {
                 // Of one whose moment has come only the past knows when it came.
                 Standing::Due(0) => placed.due_at = placed.due_at.min(now),
@@ -499,7 +524,7 @@ impl<W> Driver<W> {
             }
         }
         if void {
-            // Places of a policy that is no more: who held them stands in line again.
+            // Places of a policy or a time that is no more: who held them stands in line again.
             for placed in std::mem::take(&mut self.placed) {
                 if placed.due_at == Micros::MAX {
                     self.queue.insert(placed.waiter);

@@ -70,7 +70,11 @@ pub(crate) fn schedule(scenario: &Scenario, rng: &mut fastrand::Rng) -> Vec<(Mic
         let for_us = rng.i64(1_000..if long { 2_000_000 } else { 90_000 });
         Fault::Stop { process: process(rng), for_us }
     });
-    add(clock_steps, rng, &|rng| Fault::ClockStep { by_us: rng.i64(-10_000_000..10_000_000) });
+    add(clock_steps, rng, &|rng| {
+        // As a clock is set right, or as another server's clock is.
+        let most_us = if rng.bool() { 10_000_000 } else { 3_600_000_000 };
+        Fault::ClockStep { by_us: rng.i64(-most_us..most_us) }
+    });
     add(suspensions, rng, &|rng| Fault::Suspend { for_us: rng.i64(1_000..3_000_000) });
     add(suspensions / 2, rng, &|_| Fault::Resume);
     add(cancels, rng, &|rng| Fault::Cancel {

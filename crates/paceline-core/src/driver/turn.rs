@@ -38,13 +38,15 @@ const WINDOW_PARTS: Micros = 64;
 const WINDOW_TURN: f64 = 0.25;
 /// A turn is what comes to this process in so long, so that work on the store stays small.
 const TURN_US: f64 = 1_500_000.0;
-/// A turn's places span at most this.
+/// A turn's places span at most this, or so much more that the next can be asked for meanwhile.
 const SPAN_US: f64 = 180_000.0;
+const SPAN_TRIPS: f64 = 1.75;
 
 /// One process's turns.
 #[derive(Debug)]
 pub(super) struct Turn {
     lookahead_us: f64,
+    span_us: f64,
     /// The last one: when it began, and its tokens.
     last: Option<(Micros, i64)>,
     /// Tokens a microsecond that came to this process lately.
@@ -66,6 +68,7 @@ impl Turn {
     pub(super) fn new(lookahead_us: Micros) -> Self {
         Self {
             lookahead_us: lookahead_us.max(1) as f64,
+            span_us: SPAN_US,
             last: None,
             share: None,
             ahead: None,
@@ -82,7 +85,12 @@ impl Turn {
             // A window opens for all at once: a part of what it had of the last one.
             false => 1.0 + self.in_window(now, pace) * WINDOW_TURN,
         };
-        usual.min(pace.per_us * SPAN_US).max(1.0) as i64
+        usual.min(pace.per_us * self.span_us).max(1.0) as i64
+    }
+
+    /// How long the store takes to answer.
+    pub(super) fn trip(&mut self, trip_us: Micros) {
+        self.span_us = (trip_us as f64 * SPAN_TRIPS).max(SPAN_US).min(self.lookahead_us);
     }
 
     /// Whether nobody else seems to want anything.

@@ -80,6 +80,17 @@ fn c03_rates_above_a_thousand_a_second_hold() {
 }
 
 #[test]
+fn c04_a_full_bucket_goes_on_after_a_long_step_back() {
+    for policy in ["window 5/s", "5/s burst 5"] {
+        let mut case = Case::new(policy);
+        assert_eq!(case.count(9, 0), 5);
+        // The first that is refused makes the step good; it earns nothing.
+        assert_eq!(case.count(9, -3_600 * S), 0);
+        assert_eq!(case.count(9, -3_599 * S), 5, "{policy}");
+    }
+}
+
+#[test]
 fn c04_a_clock_that_steps_back_earns_nothing_twice() {
     let mut case = Case::new("2/s burst 4");
     assert_eq!(case.count(5, 0), 4);

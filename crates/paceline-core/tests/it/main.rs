@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, reason = "a seed is a bug report, and has to be seen")]
 
 mod cases;
+mod driver;
 mod policies;
 mod properties;
 mod traces;

@@ -91,6 +91,7 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
     let mut expected = Vec::new();
     for _ in 0..200 {
         now += match rng.u32(0..20) {
+            0 if rng.u8(0..4) == 0 => -rng.i64(0..4_000_000_000),
             0 => -rng.i64(0..3_000_000),
             1..=6 => 0,
             7..=12 => rng.i64(0..20_000),

@@ -41,9 +41,11 @@ pub(super) async fn take(
     ask: Ask,
 ) -> Result<Taken, Error> {
     let operation = |slot: &mut Option<Bucket>, now| {
+        let seen = seen(slot);
         let decision = decide::take(slot, policy, ask, now);
         let policy = other_policy(slot, policy);
-        let change = Change::when(matches!(decision, Decision::Granted { .. }));
+        let granted = matches!(decision, Decision::Granted { .. });
+        let change = Change::when(granted || seen != self::seen(slot));
         (Taken { decision, policy }, change)
     };
     store.update(name, operation).await
@@ -56,12 +58,18 @@ pub(super) async fn batch(
     groups: &[Group],
 ) -> Result<Batched, Error> {
     let operation = |slot: &mut Option<Bucket>, now| {
+        let seen = seen(slot);
         let batch = decide::batch(slot, policy, groups, now);
         let policy = other_policy(slot, policy);
-        let change = Change::when(!batch.runs.is_empty());
+        let change = Change::when(!batch.runs.is_empty() || seen != self::seen(slot));
         (Batched { batch, policy }, change)
     };
     store.update(name, operation).await
+}
+
+/// What the bucket's clock has seen. Who is refused changes it where the clock has stepped back.
+fn seen(slot: &Option<Bucket>) -> Option<Micros> {
+    slot.as_ref().map(|bucket| bucket.state.clock.seen)
 }
 
 /// The bucket's policy where it is another than the caller's own.

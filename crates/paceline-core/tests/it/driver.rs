@@ -1,0 +1,187 @@
+//! The driver under given times, before a store that is a slot: who goes when, and who no more.
+
+use std::sync::Arc;
+
+use paceline_core::driver::{Driver, Event, Next, Settings};
+use paceline_core::{Bucket, Group, Micros, Policy, Suspension, decide};
+
+/// The store's time less the process's.
+const APART: Micros = 1_790_000_000_000_000;
+const MS: Micros = 1_000;
+
+/// One process and the store.
+struct Process {
+    driver: Driver<u32>,
+    policy: Arc<Policy>,
+    slot: Option<Bucket>,
+    now: Micros,
+    /// There and back; half of it each way.
+    trip: Micros,
+    /// What the store's clock has stepped by.
+    stepped: Micros,
+    /// What was asked, and when it was sent.
+    flight: Option<(Vec<Group>, Micros)>,
+    /// Who went when.
+    gone: Vec<(u32, Micros)>,
+}
+
+impl Process {
+    fn new(policy: &str, trip: Micros, waiters: u32) -> Self {
+        let settings = Settings { lookahead_us: 1_000_000, seed: 1 };
+        let mut driver = Driver::new(settings);
+        for waiter in 1..=waiters {
+            driver.join(waiter, 1, None, 0);
+        }
+        Self {
+            driver,
+            policy: Arc::new(policy.parse().unwrap()),
+            slot: None,
+            now: 0,
+            trip,
+            stepped: 0,
+            flight: None,
+            gone: Vec::new(),
+        }
+    }
+
+    /// Lives until `end`, waking on time.
+    fn run(&mut self, end: Micros) -> &[(u32, Micros)] {
+        while self.now < end {
+            let wake_at = match self.driver.next(self.now) {
+                Next::Ask(groups) => {
+                    self.flight = Some((groups, self.now));
+                    continue;
+                }
+                Next::SleepUntil(at) => at,
+                Next::Await(at) => at.unwrap_or(Micros::MAX),
+                Next::Rest => end,
+            };
+            self.hear();
+            let lands_at = self.flight.as_ref().map_or(Micros::MAX, |(_, sent)| sent + self.trip);
+            self.now = wake_at.min(lands_at).min(end);
+            if self.now == lands_at {
+                self.land();
+            }
+        }
+        &self.gone
+    }
+
+    /// The answer to what was asked comes now; the store decided half a trip after it was sent.
+    fn land(&mut self) {
+        let Some((groups, sent)) = self.flight.take() else { return };
+        let time = APART + self.stepped + sent + self.trip / 2;
+        let batch = decide::batch(&mut self.slot, &self.policy, &groups, time);
+        self.driver.answered(&batch, &self.policy, self.now);
+        self.hear();
+    }
+
+    /// Does not run for so long; what is under way comes meanwhile and is read afterwards.
+    fn stops(&mut self, span: Micros) {
+        self.now += span;
+        if self.flight.as_ref().is_some_and(|(_, sent)| sent + self.trip <= self.now) {
+            self.land();
+        }
+    }
+
+    fn hear(&mut self) {
+        for event in self.driver.events() {
+            if let Event::Go { waiter, .. } = event {
+                self.gone.push((waiter, self.now));
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_goes_late_however_far_away_the_store_is() {
+    for trip in [0, 20 * MS, 60 * MS, 90 * MS, 150 * MS, 240 * MS] {
+        let mut process = Process::new("strict 20/s guard 60ms", trip, 60);
+        let gone = process.run(4_500 * MS);
+        // One every 53 ms, once it is known how far away it is.
+        assert!(gone.len() == 60, "{trip}: {gone:?}");
+        let gaps = gone[3..].windows(2).map(|pair| pair[1].1 - pair[0].1);
+        let (least, most) = gaps.fold((Micros::MAX, 0), |(a, b), gap| (a.min(gap), b.max(gap)));
+        assert!(least >= 42 * MS && most <= 150 * MS, "{trip}: gaps from {least} to {most}");
+    }
+}
+
+#[test]
+fn a_place_is_good_for_a_sixth_of_the_guard() {
+    for (policy, good_us) in [
+        ("10/s burst 1", 100_000),
+        ("strict 10/s", 10_000),
+        ("strict 10/s guard 120ms", 20_000),
+        ("window 10/s guard 5s", 100_000),
+    ] {
+        let policy: Policy = policy.parse().unwrap();
+        assert_eq!(policy.late_max_us(), good_us, "{policy}");
+    }
+    for (late, goes_at_once) in [(9 * MS, true), (12 * MS, false)] {
+        let mut process = Process::new("strict 10/s guard 50ms", 0, 2);
+        process.run(104 * MS);
+        // The second is due 105 ms after the first.
+        process.stops(MS + late);
+        process.run(106 * MS + late);
+        assert_eq!(process.gone.len() == 2, goes_at_once, "{late} us late");
+        process.run(400 * MS);
+        assert_eq!(process.gone.len(), 2);
+    }
+}
+
+#[test]
+fn an_answer_that_was_held_up_is_of_the_past() {
+    let mut process = Process::new("strict 10/s guard 50ms", MS, 1);
+    process.run(200 * MS);
+    assert_eq!(process.gone, [(1, MS)]);
+    process.driver.join(2, 1, None, process.now);
+    process.run(200 * MS + MS / 2);
+    assert!(process.flight.is_some());
+    // Granted for the moment the store was asked at, and read 90 ms later.
+    process.stops(90 * MS);
+    process.run(295 * MS);
+    assert_eq!(process.gone.len(), 1, "its place is spent");
+    process.run(500 * MS);
+    assert!(process.gone[1].1 >= 305 * MS, "the next is 105 ms behind it: {:?}", process.gone);
+}
+
+#[test]
+fn c04_places_are_void_when_the_stores_clock_steps_forward() {
+    let mut process = Process::new("window 5/s", MS, 20);
+    process.run(600 * MS);
+    assert_eq!(process.gone.len(), 5);
+    // Five more have places for when the window opens again.
+    process.stepped = 3_600_000_000;
+    process.run(1_500 * MS);
+    let within_a_second = |from: Micros| {
+        process.gone.iter().filter(|(_, at)| (from..from + 1_000 * MS).contains(at)).count()
+    };
+    let most = process.gone.iter().map(|(_, at)| within_a_second(*at)).max();
+    assert_eq!(most, Some(10), "five, and five for what the step made it forget");
+}
+
+#[test]
+fn c04_nobody_stands_still_when_the_stores_clock_steps_back() {
+    // Refused calls may not book so far ahead as the window is long, sleepers only look.
+    for policy in ["window 5/2s", "5/s burst 5"] {
+        let mut process = Process::new(policy, MS, 40);
+        process.run(700 * MS);
+        process.stepped = -3_600_000_000;
+        process.run(10_000 * MS);
+        let gone = process.gone.len();
+        assert!(gone >= 20, "{policy}: {gone}");
+    }
+}
+
+#[test]
+fn c38_a_suspension_that_was_told_of_stops_who_has_a_place_in_sight() {
+    let mut process = Process::new("10/s burst 1", MS, 3);
+    process.driver.told(true);
+    process.run(100 * MS);
+    let time = APART + process.now;
+    decide::suspend(&mut process.slot, 500 * MS, Suspension::default(), time);
+    process.driver.changed(process.now);
+    process.run(590 * MS);
+    assert_eq!(process.gone.len(), 1);
+    process.run(900 * MS);
+    assert_eq!(process.gone.len(), 3);
+}
