@@ -57,6 +57,8 @@ impl Stage {
             (Fault::Stall, Self::One(one)) => during(&one.wire, Mode::Stall, lasts),
             (Fault::SwallowReplies, Self::One(one)) => {
                 during(&one.wire, Mode::SwallowReplies, lasts);
+                // A stream never goes on behind what it lost.
+                one.wire.cut_connections();
             }
             (Fault::Cut, Self::One(one)) => during(&one.wire, Mode::Cut, lasts),
             (Fault::Delay(ms), Self::One(one)) => {
