@@ -51,8 +51,11 @@ pub(crate) enum Fault {
     Cut,
     Delay(u64),
     HalfOpen,
-    /// The time that the script sees, in seconds from the true one.
-    ClockStep(i64),
+    /// The time that the script sees steps by so many seconds, to so many from the true one.
+    ClockStep {
+        by: i64,
+        to: i64,
+    },
     // To servers. Which bucket's server it is comes with it.
     Pause(usize),
     /// Killed and started again, empty.
@@ -86,10 +89,14 @@ impl Plan {
             ("30/s burst 5 guard 200ms", 35),
         ][rng.usize(..3)];
         let mut steps = Vec::new();
-        let (mut takeovers, mut killed, mut sentinels) = (0, false, 3);
+        let (mut takeovers, mut killed, mut sentinels, mut stepped) = (0, false, 3, 0);
         while steps.len() < 5 {
-            let fault = Fault::any(servers, &mut rng);
+            let mut fault = Fault::any(servers, &mut rng);
             match (fault, servers) {
+                (Fault::ClockStep { by, .. }, _) => {
+                    stepped += by;
+                    fault = Fault::ClockStep { by, to: stepped };
+                }
                 // A node whose replica is gone has nobody to take over.
                 (Fault::Kill(_) | Fault::FailOver(_), Servers::Cluster) if killed => continue,
                 (Fault::Kill(_), Servers::Cluster) => killed = true,
@@ -129,8 +136,8 @@ impl Fault {
                 Self::Cut,
                 Self::Delay(rng.u64(5..60)),
                 Self::HalfOpen,
-                Self::ClockStep(rng.i64(1..=3_600)),
-                Self::ClockStep(-rng.i64(1..=3_600)),
+                Self::ClockStep { by: rng.i64(1..=3_600), to: 0 },
+                Self::ClockStep { by: -rng.i64(1..=3_600), to: 0 },
                 Self::Restart,
                 Self::Flush,
             ],
@@ -160,7 +167,7 @@ impl Fault {
             // A Cluster's replica has all before it takes over, sentinels do not wait for that.
             Self::FailOver(_) => servers == Servers::Sentinel,
             // A bucket that has not been used for so long is full.
-            Self::ClockStep(seconds) => seconds > 0,
+            Self::ClockStep { by, .. } => by > 0,
             _ => false,
         }
     }
@@ -174,7 +181,7 @@ impl fmt::Display for Fault {
             Self::Cut => f.write_str("wire is cut"),
             Self::Delay(ms) => write!(f, "wire takes {ms} ms more"),
             Self::HalfOpen => f.write_str("connections are half open"),
-            Self::ClockStep(seconds) => write!(f, "server's clock steps {seconds:+} s"),
+            Self::ClockStep { by, .. } => write!(f, "server's clock steps {by:+} s"),
             Self::Pause(_) => f.write_str("server stops and goes on"),
             Self::Restart => f.write_str("server restarts empty"),
             Self::Flush => f.write_str("server is flushed"),

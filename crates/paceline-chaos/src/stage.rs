@@ -65,7 +65,7 @@ impl Stage {
                 during(&one.wire, Mode::Delay(Duration::from_millis(ms)), lasts);
             }
             (Fault::HalfOpen, Self::One(one)) => during(&one.wire, Mode::HalfOpen, lasts),
-            (Fault::ClockStep(seconds), Self::One(one)) => one.time.set(seconds * 1_000_000),
+            (Fault::ClockStep { to, .. }, Self::One(one)) => one.time.set(to * 1_000_000),
             (Fault::Restart, Self::One(one)) => one.server.restart(),
             (Fault::Flush, Self::One(one)) => {
                 one.server.command(&["FLUSHALL"]);
