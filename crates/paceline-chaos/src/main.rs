@@ -57,9 +57,20 @@ fn main() -> ExitCode {
                     if seed >= end {
                         return;
                     }
-                    let verdict = run::run(seed);
-                    println!("{verdict}");
-                    total.lock().unwrap_or_else(PoisonError::into_inner).add(&verdict);
+                    let verdict = std::panic::catch_unwind(|| run::run(seed));
+                    let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+                    match verdict {
+                        Ok(verdict) => {
+                            println!("{verdict}");
+                            total.add(&verdict);
+                        }
+                        Err(_) => {
+                            println!(
+                                "seed {seed}: VOID, its servers did not do what they were to\n"
+                            );
+                            total.void();
+                        }
+                    }
                 }
             });
         }

@@ -111,7 +111,13 @@ impl Plan {
                 _ => {}
             }
             let lasts = Duration::from_millis(rng.u64(200..2_500));
-            let quiet = Duration::from_millis(rng.u64(300..1_500));
+            let mut quiet = Duration::from_millis(rng.u64(300..1_500));
+            if servers == Servers::Sentinel
+                && matches!(fault, Fault::Kill(_) | Fault::FailOver(_) | Fault::Freeze)
+            {
+                // Sentinels promote nobody while the others do not follow the last one.
+                quiet += Duration::from_secs(4);
+            }
             steps.push(Step { fault, lasts, quiet });
         }
         Self { seed, servers, policy, limit, steps }

@@ -207,6 +207,8 @@ impl fmt::Display for Verdict {
 pub(crate) struct Total {
     runs: usize,
     broken: usize,
+    /// Runs whose servers did not do what they were to, such as sentinels that promote nobody.
+    void: usize,
     calls: usize,
     over: usize,
     longest_stall: Duration,
@@ -225,8 +227,12 @@ impl Total {
         self.longest_decision = self.longest_decision.max(verdict.longest_decision);
     }
 
+    pub(crate) fn void(&mut self) {
+        self.void += 1;
+    }
+
     pub(crate) fn is_good(&self) -> bool {
-        self.broken == 0 && self.runs > 0
+        self.broken == 0 && self.runs > 0 && self.void * 10 <= self.runs
     }
 }
 
@@ -234,10 +240,11 @@ impl fmt::Display for Total {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} runs, {} broken: {} calls, at most {} beyond a limit where a bucket had forgotten; \
+            "{} runs, {} broken, {} void: {} calls, at most {} beyond a limit where a bucket had forgotten; \
              longest stall {:.2?}, longest recovery {:.2?}, longest decision {:.0?}",
             self.runs,
             self.broken,
+            self.void,
             self.calls,
             self.over,
             self.longest_stall,

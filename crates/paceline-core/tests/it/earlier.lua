@@ -1,0 +1,600 @@
+-- Twin of decide.rs: the same decision, made inside Redis, where one command runs at a time.
+-- Same names, same order; vectors/ holds both to the same answers. State version 1.
+--
+-- KEYS[1]  the bucket, a hash:
+--   policy      its text
+--   plan        the same compiled (see below) is the name of the field that holds the clock, so
+--               that one HGET both reads the bucket and shows that its policy is the caller's:
+--               'seen', each token bucket's credit in units, then where they are not 0
+--               'ahead paused', and while suspended 'since until'. `at` is `ahead` later than
+--               bucket time at `seen`. Before a bucket has a policy this field is 'no policy'.
+--   made        when it or its policy began
+--   'window N'  used, newest entry, then the others from the oldest: pairs of moment and tokens
+--   reason, by  while suspended
+--   legend      for a person who looks: what the field named after the plan says
+-- ARGV[1]  operation; when replaying, followed by '@' and the time to take in microseconds
+--   take       2 numbers: cost wait_max_us policy's    3 plan  4 text  5 keep_ms
+--              6.. 'window N' for each quota that is one
+--   set        2 numbers: pinned 0 policy's            3 plan  4 text
+--   suspend    2 for_us      3 reason       4 by
+--   check      2 granted_at  3 due
+--   give_back  2 granted_at  3 due          4 cost   5 before
+--   resume, look
+--   numbers    packed doubles, big endian, since parsing text would be a tenth of the work: those
+--              named, then the policy's keep_us and three a quota: rate unit capacity of a token
+--              bucket, limit span_us -chunk of a window.
+-- plan     '1 keep_us', then for each quota 'b rate unit burst interval_us'
+--                                        or 'w limit span_us chunk interval_us'
+-- reply    take       {1, wait_us, now, due, before} granted; {2, retry_after_us, quota or 0 where
+--                     suspended} denied; {3, cost_max, quota} never; then the policy's text
+--                     where the bucket's is not the caller's. The usual grant, under the caller's
+--                     policy and with nothing booked before it, is the field as written.
+--          set        {changed}       suspend  {left_us}     resume  {was}
+--          check      {1, wait_us} stands, {0} void          give_back  {given}
+--          look       {now, the hash}
+--
+-- All numbers are whole and below 2^53, so exact; '%d' prints them whole (tostring would not).
+-- The usual call makes no function, parses nothing it does not need and asks the server four times:
+-- TIME, HGET, HSET, PEXPIRE. Every look-up and every table counts here, hence few locals, `if` in
+-- place of min and max, and `+ 0`, which makes a number of a text.
+
+local call, match, format, ARGV, key = redis.call, string.match, string.format, ARGV, KEYS[1]
+local op, now = ARGV[1], nil
+if op ~= 'take' and string.find(op, '@', 1, true) then
+  op, now = match(op, '^(.-)@(.*)$')
+  now = now + 0
+else
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+if op == 'look' then
+  return {now, call('HGETALL', key)}
+end
+
+-- Reading: `numbers` holds three for each quota, from 3 * i - 2 on for quota i; `buckets` of the
+-- `quotas` are token buckets.
+local numbers, quotas, buckets, own, cost, wait_max_us, keep_us = nil, 0, 0, nil, nil, nil, nil
+if op == 'take' or op == 'set' then
+  local packed, position, a, b, c = ARGV[2], nil, nil, nil, nil
+  own = ARGV[3]
+  cost, wait_max_us, keep_us, a, b, c, position = struct.unpack('>dddddd', packed)
+  numbers, quotas, buckets = {a, b, c}, 1, c >= 0 and 1 or 0
+  while position <= #packed do
+    local n = 3 * quotas
+    a, b, c, position = struct.unpack('>ddd', packed, position)
+    numbers[n + 1], numbers[n + 2], numbers[n + 3], quotas = a, b, c, quotas + 1
+    if c >= 0 then
+      buckets = buckets + 1
+    end
+  end
+end
+local plan, clock, windows, hash = own, nil, nil, nil
+if op == 'take' then
+  if ARGV[6] then
+    local read, k = call('HMGET', key, own, unpack(ARGV, 6)), 1
+    clock, windows = read[1], {}
+    for i = 1, quotas do
+      if numbers[3 * i] < 0 then
+        k = k + 1
+        windows[i] = read[k]
+      end
+    end
+  else
+    clock = call('HGET', key, own)
+  end
+end
+local new, new_quotas, new_buckets, new_keep_us = numbers, quotas, buckets, keep_us
+if not clock then
+  -- No bucket, or one of another policy: all of it is read.
+  local all = call('HGETALL', key)
+  hash, plan = {}, nil
+  for i = 1, #all, 2 do
+    hash[all[i]] = all[i + 1]
+    if string.find(all[i], '^%d') then
+      plan = all[i]
+    end
+  end
+  clock = hash[plan or 'no policy']
+  if all[1] and not clock then
+    return redis.error_reply('PACELINE the hash under this key is not a bucket')
+  end
+  if plan then
+    local version, kept, gates = match(plan, '^(%S+) (%S+)(.*)$')
+    if version ~= '1' then
+      return redis.error_reply('PACELINE state version ' .. version
+        .. ' is not this script\'s (1): upgrade this process, or delete the bucket')
+    end
+    numbers, quotas, buckets, keep_us, windows = {}, 0, 0, kept + 0, {}
+    for kind, a, b, c in string.gmatch(gates, '(%S) (%S+) (%S+) (%S+) %S+') do
+      local n = 3 * quotas
+      quotas = quotas + 1
+      a, b, c = a + 0, b + 0, c + 0
+      if kind == 'w' then
+        numbers[n + 1], numbers[n + 2], numbers[n + 3] = a, b, -c
+        windows[quotas] = hash['window ' .. quotas]
+      else
+        numbers[n + 1], numbers[n + 2], numbers[n + 3], buckets = a, b, c * b, buckets + 1
+      end
+    end
+  elseif op ~= 'take' then
+    numbers, quotas, buckets, keep_us = {}, 0, 0, nil
+  end
+end
+
+local seen, paused, ahead, since, ends, levels = now, 0, 0, 0, 0, nil
+if clock then
+  -- The usual clocks are those of one or two token buckets with nothing behind their levels.
+  local first, second
+  if buckets == 1 and numbers[3] >= 0 then
+    seen, first = match(clock, '^(%S+) (%-?%d+)$')
+  elseif buckets == 2 and quotas == 2 then
+    seen, first, second = match(clock, '^(%S+) (%-?%d+) (%-?%d+)$')
+  end
+  if second then
+    seen, levels = seen + 0, {first + 0, second + 0}
+  elseif first then
+    seen, levels = seen + 0, {first + 0}
+  else
+    local words, k = {}, 0
+    for word in string.gmatch(clock, '%S+') do
+      k = k + 1
+      words[k] = word + 0
+    end
+    seen, levels, k = words[1], {}, 1
+    for i = 1, plan and quotas or 0 do
+      if numbers[3 * i] >= 0 then
+        k = k + 1
+        levels[i] = words[k]
+      end
+    end
+    if words[k + 2] then
+      ahead, paused = words[k + 1], words[k + 2]
+      since, ends = words[k + 3] or 0, words[k + 4] or 0
+    end
+  end
+end
+local at, was_seen, was_suspended = seen - paused + ahead, seen, ends ~= 0
+
+-- The clock as an operation at `now` finds it: a step back absorbed, a suspension that is over
+-- added to the time paused.
+if now < seen then
+  local step = seen - now
+  paused = paused - step
+  if ends ~= 0 then
+    since, ends = since - step, ends - step
+  end
+end
+if ends ~= 0 and now >= ends then
+  paused, since, ends = paused + ends - since, 0, 0
+end
+local bucket_time, left = now - paused, 0
+if ends ~= 0 then
+  bucket_time, left = since - paused, ends - now
+end
+
+local push
+if op ~= 'take' then
+  -- Adds tokens taken at `time` to a window's text: an entry of fewer than `chunk` tokens is
+  -- joined with them and then counts as of `time`.
+  push = function(window, time, tokens, chunk)
+    if not window then
+      return format('%d %d %d', tokens, time, tokens)
+    end
+    local used, newest, held, others = match(window, '^(%S+) (%S+) (%S+)(.*)$')
+    if newest + 0 == time or held + 0 < chunk then
+      return format('%d %d %d%s', used + tokens, time, held + tokens, others)
+    end
+    return format('%d %d %d%s %s %s', used + tokens, time, tokens, others, newest, held)
+  end
+end
+
+-- What the operation leaves: its reply, whether the bucket is written, whether it exists, and the
+-- windows a take found: used, newest entry, where the others begin; the last of them as it left
+-- it; and when all quotas it took from are full again.
+local reply, writes, exists, found, taken, full = nil, false, clock, windows and {}, nil, nil
+
+if op == 'take' then
+  if not plan then
+    -- New, or suspended before it had a policy: it starts with the caller's, as of now.
+    at, levels = bucket_time, {}
+    for i = 1, quotas do
+      levels[i] = numbers[3 * i]
+    end
+  end
+  local t0 = bucket_time
+  if at > t0 then
+    t0 = at
+  end
+  local due, quota, cost_max, cost_max_quota = t0, 1, nil, nil
+  for i = 1, quotas do
+    -- The earliest moment from t0 on at which this quota has room; levels are as of `at`.
+    local n, earliest, most = 3 * i, t0, nil
+    local rate, unit, capacity = numbers[n - 2], numbers[n - 1], numbers[n]
+    if capacity >= 0 then
+      most = capacity / unit
+      local credit = levels[i] + (t0 - at) * rate
+      if credit > capacity then
+        credit = capacity
+      end
+      local short = cost * unit - credit
+      if short > 0 and rate > 0 then
+        earliest = t0 + math.ceil(short / rate)
+      end
+    else
+      local limit, span_us = rate, unit
+      most = limit
+      local window = windows[i]
+      if window then
+        local used, newest, held, from = match(window, '^(%S+) (%S+) (%S+)()')
+        used, newest, held = used + 0, newest + 0, held + 0
+        found[i] = {used, newest, held, from}
+        -- Leave out the oldest until the call fits; those that have left by t0 go for free.
+        while used + cost > limit and used > 0 do
+          local time, tokens, behind = match(window, '^ (%S+) (%S+)()', from)
+          if not time then
+            time, tokens = newest, used
+          end
+          if time + span_us > t0 then
+            earliest = time + span_us
+          end
+          used, from = used - tokens, behind
+        end
+      end
+    end
+    if not cost_max or most < cost_max then
+      cost_max, cost_max_quota = most, i
+    end
+    if earliest > due then
+      due, quota = earliest, i
+    end
+  end
+
+  local wait_us = due - bucket_time + left
+  if cost > cost_max then
+    reply, exists = {3, cost_max, cost_max_quota}, plan
+  elseif wait_us > wait_max_us then
+    reply, exists = {2, wait_us, left > 0 and 0 or quota}, plan
+  else
+    if not plan then
+      if format('%d', 9007199254740991) ~= '9007199254740991' then
+        return redis.error_reply('PACELINE this server cannot print whole numbers above 2^31')
+      end
+      call('HSET', key, 'policy', ARGV[4])
+      if clock then
+        call('HDEL', key, 'no policy')
+      else
+        call('HSET', key, 'made', format('%d', now - 1))
+      end
+    end
+    full = due
+    for i = 1, quotas do
+      local n, back = 3 * i, nil
+      local capacity = numbers[n]
+      if capacity >= 0 then
+        local rate = numbers[n - 2]
+        local credit = levels[i] + (due - at) * rate
+        if credit > capacity then
+          credit = capacity
+        end
+        credit = credit - cost * numbers[n - 1]
+        levels[i], back = credit, due + (capacity - credit) / rate
+      else
+        local span_us, window, is = numbers[n - 1], windows[i], found[i]
+        if not is or is[2] + span_us <= due then
+          window = format('%d %d %d', cost, due, cost)
+        else
+          -- What has left by `due` is dropped, oldest first. Then as `push`.
+          local used, newest, held, from, others = is[1], is[2], is[3], is[4], ''
+          while from <= #window do
+            local time, tokens, behind = match(window, '^ (%S+) (%S+)()', from)
+            if time + span_us > due then
+              others = string.sub(window, from)
+              break
+            end
+            used, from = used - tokens, behind
+          end
+          if newest == due or held < -capacity then
+            window = format('%d %d %d%s', used + cost, due, held + cost, others)
+          else
+            window = format('%d %d %d%s %d %d', used + cost, due, cost, others, newest, held)
+          end
+        end
+        windows[i], taken, back = window, window, due + span_us
+      end
+      if back > full then
+        full = back
+      end
+    end
+    writes, exists, at = true, true, due
+    if t0 > bucket_time or ends ~= 0 or plan and plan ~= own then
+      reply = {1, wait_us, now, due, t0}
+    end
+    plan = plan or own
+  end
+  if plan ~= own and exists then
+    reply[#reply + 1] = hash.policy
+  end
+
+elseif op == 'check' or op == 'give_back' then
+  local granted_at, due = ARGV[2] + 0, ARGV[3] + 0
+  local stands = plan and granted_at > hash.made + 0
+  if op == 'check' then
+    if stands then
+      return {1, math.max(due - bucket_time + left, 0)}
+    end
+    return {0}
+  end
+  if not stands or due > at then
+    return {0}
+  end
+  local cost, before = ARGV[4] + 0, ARGV[5] + 0
+  -- A booking at the bucket's moment takes that back with it, though never before the one that
+  -- came before it, nor before now. Not where there is a window: it has forgotten what had left
+  -- by then.
+  local last, back_to = due == at, at
+  for i = 1, quotas do
+    last = last and numbers[3 * i] >= 0
+  end
+  if last then
+    back_to = math.min(at, math.max(bucket_time, before))
+  end
+  for i = 1, quotas do
+    local n = 3 * i
+    local rate, unit, capacity = numbers[n - 2], numbers[n - 1], numbers[n]
+    if capacity >= 0 then
+      local refilled = (at - due) * rate
+      local back = math.max(cost * unit - refilled, 0)
+      -- As of an earlier moment the credit may be negative, where another booking of the same
+      -- moment stands.
+      local earned = (at - back_to) * rate
+      levels[i] = math.min(levels[i] + back, capacity) - earned
+    elseif windows[i] and due + unit > at then
+      -- Once its span is over, its tokens have left the window by themselves. Else they come out
+      -- of the first entries that can hold them.
+      local _, newest, held, others = match(windows[i], '^(%S+) (%S+) (%S+)(.*)$')
+      local window, back = nil, cost
+      for time, tokens in string.gmatch(others .. ' ' .. newest .. ' ' .. held, '(%S+) (%S+)') do
+        time, tokens = time + 0, tokens + 0
+        if time >= due then
+          local out = math.min(back, tokens)
+          tokens, back = tokens - out, back - out
+        end
+        if tokens > 0 then
+          -- A chunk of 0 joins nothing: the other entries stay as they are.
+          window = push(window, time, tokens, 0)
+        end
+      end
+      windows[i] = window
+      if window then
+        call('HSET', key, 'window ' .. i, window)
+      else
+        call('HDEL', key, 'window ' .. i)
+      end
+    end
+  end
+  at = back_to
+  reply, writes = {1}, true
+
+elseif op == 'suspend' then
+  local until_ = now + ARGV[2]
+  if not clock then
+    call('HSET', key, 'made', format('%d', now - 1))
+  end
+  if ends == 0 then
+    -- The bucket's clock stops here.
+    since, ends = now, until_
+    call('HSET', key, 'reason', ARGV[3], 'by', ARGV[4])
+  elseif until_ > ends then
+    ends = until_
+    call('HSET', key, 'reason', ARGV[3], 'by', ARGV[4])
+  end
+  left = ends - now
+  reply, writes, exists = {left}, true, true
+
+elseif op == 'resume' then
+  local was = ends ~= 0
+  if was then
+    paused, since, ends, left = paused + now - since, 0, 0, 0
+  end
+  reply, writes = {was and 1 or 0}, clock
+
+elseif op == 'set' then
+  local pinned_us = 315360000000000
+  if cost == 1 then
+    new_keep_us = pinned_us
+  end
+  local new_gates = match(own, '^%S+ %S+(.*)$')
+  local equal = plan and match(plan, '^%S+ %S+(.*)$') == new_gates
+  if equal and keep_us >= pinned_us then
+    -- Workers that set at start-up what an operator pinned do not unpin it.
+    new_keep_us = pinned_us
+  end
+  local new_plan = format('1 %d%s', new_keep_us, new_gates)
+  if equal then
+    local changed = plan ~= new_plan or hash.policy ~= ARGV[4]
+    keep_us = new_keep_us
+    if changed then
+      call('HDEL', key, plan)
+      call('HSET', key, 'policy', ARGV[4], new_plan, clock)
+    end
+    reply = {changed and 1 or 0}
+  else
+    -- floor(a * b / c) for a < c < 2^51, by long division over b's binary digits.
+    local function scale(a, b, c)
+      local bit = 1
+      while bit * 2 <= b do
+        bit = bit * 2
+      end
+      local quotient, rest = 0, 0
+      while bit >= 1 do
+        quotient, rest = quotient * 2, rest * 2
+        if b >= bit then
+          b, rest = b - bit, rest + a
+        end
+        local times = math.floor(rest / c)
+        quotient, rest, bit = quotient + times, rest - times * c, bit / 2
+      end
+      return quotient
+    end
+
+    -- For each new quota the old one it goes on from: first one of the same shape and interval,
+    -- in order, then one of the same shape.
+    local function shapes(of)
+      local list = {}
+      for kind, interval in string.gmatch(of, '(%S) %S+ %S+ %S+ (%S+)') do
+        list[#list + 1] = {kind, interval}
+      end
+      return list
+    end
+    local new_shapes, old_shapes = shapes(new_gates), shapes(plan and match(plan, '^%S+ %S+(.*)$') or '')
+    local from, taken = {}, {}
+    for same_interval = 1, 0, -1 do
+      for i = 1, new_quotas do
+        for j = 1, from[i] and 0 or quotas do
+          local new, old = new_shapes[i], old_shapes[j]
+          if not taken[j] and new[1] == old[1] and (same_interval == 0 or new[2] == old[2]) then
+            from[i], taken[j] = j, true
+            break
+          end
+        end
+      end
+    end
+
+    -- What is left of one quota under the one that follows it.
+    local new_levels, new_windows = {}, {}
+    for i = 1, new_quotas do
+      local j = from[i]
+      local n, unit, capacity = j and 3 * j, new[3 * i - 1], new[3 * i]
+      if capacity >= 0 then
+        if not j then
+          new_levels[i] = capacity
+        elseif at > bucket_time then
+          new_levels[i] = 0
+        else
+          local old = numbers[n - 1]
+          local credit = math.min(levels[j] + (bucket_time - at) * numbers[n - 2], numbers[n])
+          -- Negative where a booking ahead stands, which is void.
+          credit = math.max(credit, 0)
+          local tokens = math.floor(credit / old)
+          local scaled = tokens * unit + scale(credit - tokens * old, unit, old)
+          new_levels[i] = math.min(scaled, capacity)
+        end
+      elseif j and windows[j] then
+        local chunk, chunk_old = -capacity, -numbers[n]
+        local before, kept = -math.huge, nil
+        local _, newest, held, others = match(windows[j], '^(%S+) (%S+) (%S+)(.*)$')
+        for time, tokens in string.gmatch(others .. ' ' .. newest .. ' ' .. held, '(%S+) (%S+)') do
+          time, tokens = time + 0, tokens + 0
+          if time <= bucket_time then
+            kept = push(kept, time, tokens, chunk)
+          elseif before <= bucket_time and math.min(tokens, chunk_old) > 1 then
+            -- Fewer than a chunk of its tokens may be of calls made until now.
+            kept = push(kept, bucket_time, math.min(tokens, chunk_old) - 1, chunk)
+          end
+          before = time
+        end
+        new_windows[i] = kept
+      end
+    end
+    for i = 1, quotas do
+      if windows[i] then
+        call('HDEL', key, 'window ' .. i)
+      end
+    end
+    for i, window in pairs(new_windows) do
+      call('HSET', key, 'window ' .. i, window)
+    end
+    call('HDEL', key, plan or 'no policy')
+    call('HSET', key, 'policy', ARGV[4], 'made', format('%d', math.max(now, was_seen)))
+    at, plan, keep_us = bucket_time, new_plan, new_keep_us
+    numbers, quotas, buckets, levels, windows =
+      new, new_quotas, new_buckets, new_levels, new_windows
+    reply, writes, exists = {1}, true, true
+  end
+
+else
+  return redis.error_reply('PACELINE unknown operation ' .. op)
+end
+
+if writes then
+  local text
+  if buckets == 1 and numbers[3] >= 0 then
+    text = format('%d %d', now, levels[1])
+  elseif buckets == 2 and quotas == 2 then
+    text = format('%d %d %d', now, levels[1], levels[2])
+  else
+    text = format('%d', now)
+    for i = 1, quotas do
+      if numbers[3 * i] >= 0 then
+        text = format('%s %d', text, levels[i])
+      end
+    end
+  end
+  ahead = at - now + paused
+  if ahead ~= 0 or paused ~= 0 or ends ~= 0 then
+    text = format('%s %d %d', text, ahead, paused)
+    if ends ~= 0 then
+      text = format('%s %d %d', text, since, ends)
+    end
+  end
+  if op == 'take' and ARGV[6] and not ARGV[7] and plan == own then
+    call('HSET', key, plan, text, ARGV[6], taken)
+  elseif op == 'take' and windows then
+    local fields, n = {plan, text}, 2
+    for i = 1, quotas do
+      if windows[i] then
+        fields[n + 1], fields[n + 2], n = 'window ' .. i, windows[i], n + 2
+      end
+    end
+    call('HSET', key, unpack(fields))
+  else
+    call('HSET', key, plan or 'no policy', text)
+  end
+  if not clock then
+    -- Behind all that is read, so that nobody looks past it.
+    call('HSET', key, 'legend', 'value: seen_us {units}')
+  end
+  -- The usual grant, told in the words in which it was written.
+  reply = reply or text
+  if was_suspended and ends == 0 then
+    call('HDEL', key, 'reason', 'by')
+  end
+end
+
+-- Kept until it is full again, with all bookings and any suspension over, and at least keep_us.
+-- A millisecond more, since Redis expires by a coarser clock.
+if exists then
+  if not full then
+    full = at
+    for i = 1, quotas do
+      local n = 3 * i
+      local rate, capacity, back = numbers[n - 2], numbers[n], at
+      if capacity < 0 then
+        if windows[i] then
+          back = match(windows[i], '^%S+ (%S+)') + numbers[n - 1]
+        end
+      elseif rate > 0 then
+        back = at + (capacity - levels[i]) / rate
+      end
+      if back > full then
+        full = back
+      end
+    end
+  end
+  local us = full - bucket_time + left
+  if us < left then
+    us = left
+  end
+  if op == 'take' and plan == own and us <= keep_us then
+    -- The usual case needs no number made into a text.
+    call('PEXPIRE', key, ARGV[5])
+  else
+    -- Without a policy it is kept as any idle bucket.
+    keep_us = keep_us or 3000000
+    if us < keep_us then
+      us = keep_us
+    end
+    call('PEXPIRE', key, format('%d', us / 1000 + 2))
+  end
+end
+return reply
