@@ -209,8 +209,7 @@ async fn a_node_that_sends_calls_round_in_circles_is_left_in_the_end() {
 async fn a_user_of_a_cluster_restricted_to_the_prefix_can_do_everything() {
     let cluster = RedisCluster::builder().replicas(0).start();
     for node in cluster.nodes() {
-        let words = ["ACL", "SETUSER", "worker"].into_iter().chain(super::RIGHTS.split(' '));
-        let words: Vec<&str> = words.chain([">secret", "+cluster|slots"]).collect();
+        let words = [super::rights(), vec!["+cluster|slots"]].concat();
         assert_eq!(node.command(&words), Reply::Text("OK".to_owned()));
     }
     let url = cluster.url().replace("://", "://worker:secret@");
