@@ -46,7 +46,9 @@ fn make() -> Result<(String, String, String), rcgen::Error> {
     let mut params = CertificateParams::new(vec!["127.0.0.1".into(), "localhost".into()])?;
     params.distinguished_name.push(DnType::CommonName, "localhost");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    // A client shows the same one where the server asks for one.
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     params.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate()?;
     let cert = params.signed_by(&key, &Issuer::new(ca_params, ca_key))?;

@@ -101,6 +101,17 @@ impl RedisServer {
         &self.certificate.as_ref().expect("the server speaks TLS").ca
     }
 
+    /// The PEM files of a certificate that the server's authority has signed, and of its key: what a
+    /// client shows where `tls-auth-clients` is `yes`.
+    ///
+    /// # Panics
+    /// When the server was not started with [`RedisServerBuilder::tls`].
+    #[track_caller]
+    pub fn client_files(&self) -> (&Path, &Path) {
+        let files = self.certificate.as_ref().expect("the server speaks TLS");
+        (&files.cert, &files.key)
+    }
+
     /// The server's process id.
     ///
     /// # Panics

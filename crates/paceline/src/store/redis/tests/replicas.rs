@@ -10,6 +10,9 @@ use paceline_testkit::{Mode, RedisServer, ReplicaPair};
 
 use super::super::Redis;
 use super::{BOUND, SHORT, granted, open, policy, take};
+use crate::clock::{Clock, ManualClock};
+use crate::store::contract::START;
+use crate::store::url::StoreUrl;
 
 /// Takes until refused; how many were granted.
 async fn taken_until_refused(store: &Redis, policy: &Arc<Policy>) -> usize {
@@ -40,6 +43,37 @@ async fn a_failover_forgets_just_what_the_replica_had_not_heard() {
         let store = open(&pair.replica().url(), BOUND).await.unwrap();
         assert_eq!(taken_until_refused(&store, &policy).await, 10 - 4, "{shape}: 3 beyond 10");
     }
+}
+
+#[tokio::test]
+async fn c04_a_promoted_replica_with_another_clock_mints_one_burst_at_most_and_stalls_nothing() {
+    const HOUR_US: i64 = 3_600_000_000;
+    for (shape, step_us, at_once) in [
+        ("5/s burst 5", -HOUR_US, 0),
+        ("window 5/s", -HOUR_US, 0),
+        ("5/s burst 5", HOUR_US, 5),
+        ("window 5/s", HOUR_US, 5),
+    ] {
+        let pair = ReplicaPair::start();
+        let policy = policy(shape);
+        let clock = ManualClock::at(START);
+        let store = at(&pair.primary().url(), &clock).await;
+        assert_eq!(taken_until_refused(&store, &policy).await, 5);
+        pair.wait_synced();
+        pair.primary().kill();
+        pair.promote();
+        let clock = ManualClock::at(START + step_us);
+        let store = at(&pair.replica().url(), &clock).await;
+        assert_eq!(taken_until_refused(&store, &policy).await, at_once, "{shape} {step_us}");
+        clock.advance(Duration::from_millis(1_001));
+        assert_eq!(taken_until_refused(&store, &policy).await, 5, "{shape} {step_us}");
+    }
+}
+
+/// A store whose script is told the time.
+async fn at(url: &str, clock: &ManualClock) -> Redis {
+    let StoreUrl::Redis(url) = url.parse().unwrap() else { panic!("a Redis URL: {url}") };
+    Redis::open(&url, Clock::Manual(clock.clone()), BOUND).await.unwrap()
 }
 
 #[tokio::test]
