@@ -3,6 +3,7 @@
 
 mod chaos;
 mod ci;
+mod fuzz;
 mod soak;
 
 use std::io::Write;
@@ -17,6 +18,7 @@ cargo xtask <chore>
   soak   simulate random fleets: --seeds N of them (1000), --from SEED on (0)
   chaos  break real servers and workers: --seeds N schedules (6), --from SEED on (0),
          --at-once N of them (3)
+  fuzz   throw mutated answers at the readers of headers: for --seconds N (10), --from SEED on (0)
 ";
 
 fn main() -> ExitCode {
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
     match words[..] {
         ["ci"] => ended(ci::run()),
         ["soak", ref words @ ..] => ended(soak::run(words)),
+        ["fuzz", ref words @ ..] => ended(fuzz::run(words)),
         ["chaos", ref words @ ..] => ended(chaos::run(words)),
         [] | ["help" | "-h" | "--help"] => {
             // Nobody is left to tell when this fails.

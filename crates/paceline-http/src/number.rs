@@ -46,11 +46,15 @@ impl Decimal {
         Some((Self { whole, millionths }, &text[at..]))
     }
 
-    /// This many units of `unit_us` microseconds, rounded up, at most `i64::MAX`.
-    pub(crate) fn times(self, unit_us: i64) -> i64 {
-        let unit = i128::from(unit_us);
-        let part = (i128::from(self.millionths) * unit + 999_999) / 1_000_000;
-        i64::try_from(i128::from(self.whole) * unit + part).unwrap_or(i64::MAX)
+    /// This many units of `unit_us` microseconds (at most a day), rounded up, at most `i64::MAX`.
+    pub(crate) fn times(self, unit_us: u64) -> i64 {
+        // A million times a day in microseconds is 8.64e16, far from the edge.
+        let part = match self.millionths {
+            0 => 0,
+            millionths => (u64::from(millionths) * unit_us).div_ceil(1_000_000),
+        };
+        let sum = self.whole.checked_mul(unit_us).and_then(|whole| whole.checked_add(part));
+        sum.and_then(|sum| i64::try_from(sum).ok()).unwrap_or(i64::MAX)
     }
 
     /// The same in units that are smaller than a microsecond: `per_us` of them make one.

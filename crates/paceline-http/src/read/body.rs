@@ -79,15 +79,14 @@ fn value_after<'a>(text: &'a [u8], key: &str) -> Option<&'a str> {
 /// Where `words` begin. Empty words are found nowhere, so that every find moves on.
 fn find(text: &[u8], words: &[u8], any_case: bool) -> Option<usize> {
     let (first, rest) = words.split_first()?;
-    let last = text.len().checked_sub(words.len())?;
-    let other = if any_case { first.to_ascii_uppercase() } else { *first };
-    (0..=last).find(|at| {
-        let byte = text[*at];
-        (byte == *first || byte == other) && {
-            let here = &text[at + 1..at + words.len()];
-            if any_case { here.eq_ignore_ascii_case(rest) } else { here == rest }
-        }
-    })
+    if !any_case {
+        return memchr::memmem::find(text, words);
+    }
+    let is_here = |at: &usize| {
+        let here = text.get(at + 1..at + words.len());
+        here.is_some_and(|here| here.eq_ignore_ascii_case(rest))
+    };
+    memchr::memchr2_iter(*first, first.to_ascii_uppercase(), text).find(is_here)
 }
 
 #[cfg(test)]

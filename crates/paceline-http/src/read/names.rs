@@ -50,7 +50,7 @@ pub(crate) enum Metric {
     ResetAfter,
     ResetMillis,
     /// A window, in units of so many microseconds where it is a bare number.
-    Window(Micros),
+    Window(u64),
     /// How many come back in each window, where that is not all of them.
     Fill,
 }
@@ -86,7 +86,7 @@ pub(crate) fn field(name: &str) -> Option<Field<'_>> {
             }
         }
         "ms" | "milliseconds" | "seconds" => {
-            let unit = if last == "seconds" { SECOND_US } else { 1_000 };
+            let unit = if last == "seconds" { 1_000_000 } else { 1_000 };
             let (rest, metric) = rest.rsplit_once('-').unwrap_or(("", rest));
             match word(metric) {
                 Some(Metric::Window(_)) => {
@@ -150,7 +150,7 @@ fn word(word: &str) -> Option<Metric> {
         "used" | "observed" | "usage" => Metric::Used,
         "reset" | "resets" | "resettime" => Metric::Reset,
         "fillrate" => Metric::Fill,
-        "interval" | "window" | "period" | "renewalperiod" => Metric::Window(SECOND_US),
+        "interval" | "window" | "period" | "renewalperiod" => Metric::Window(1_000_000),
         _ => return None,
     })
 }

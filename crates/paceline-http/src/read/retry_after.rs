@@ -19,7 +19,7 @@ const NAMES: [(&str, Unit); 5] = [
 
 /// Whether a header of this name may be one of them: a cheap question for each header.
 pub(super) fn is_name(name: &str) -> bool {
-    name.len() >= 11 && name.contains("retry-after")
+    name.ends_with("retry-after") || name.ends_with("retry-after-ms")
 }
 
 /// What these headers say: the first that asks for a wait, else one that asks for none.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, helpers included, a panic is the report")]
 
+mod allocations;
 mod cases;
 mod profiles;
 mod properties;
