@@ -8,6 +8,7 @@ mod doctor;
 mod exec;
 mod list;
 mod pace;
+mod profiles;
 mod replay;
 mod resume;
 mod set;
@@ -32,6 +33,7 @@ pub(crate) enum Command {
     Resume(resume::Resume),
     Delete(delete::Delete),
     Doctor(doctor::Doctor),
+    Profiles(profiles::Profiles),
     Replay(replay::Replay),
     Simulate(simulate::Simulate),
     Demo(demo::Demo),
@@ -53,6 +55,7 @@ impl Command {
             Self::Resume(resume) => resume.run(context).await,
             Self::Delete(delete) => delete.run(context).await,
             Self::Doctor(doctor) => doctor.run(context).await,
+            Self::Profiles(profiles) => profiles.run(context),
             Self::Replay(replay) => replay.run(context).await,
             Self::Simulate(simulate) => simulate.run(context),
             Self::Demo(demo) => demo.run(context).await,

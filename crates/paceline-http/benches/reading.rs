@@ -91,6 +91,8 @@ fn main() {
             begin.elapsed().as_nanos() / 1_000
         };
         let best = (0..300).map(|_| round()).min().unwrap_or(0);
-        println!("{what:<44} {best:>8}  at most 1000");
+        // Five keys and a mark are looked for in 8 kB.
+        let target = if body.is_some() { 5_000 } else { 1_000 };
+        println!("{what:<44} {best:>8}  at most {target}");
     }
 }

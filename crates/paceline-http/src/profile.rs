@@ -155,14 +155,14 @@ impl Profile {
     /// use paceline_http::Profiles;
     ///
     /// let profiles = Profiles::builtin();
-    /// let uri = "https://api.github.com/search/code?q=pace".parse()?;
+    /// let uri = "https://api.github.com/search/issues?q=pace".parse()?;
     /// let mut headers = HeaderMap::new();
     /// headers.insert("authorization", "Bearer ghp_secret".parse()?);
     /// let github = profiles.for_uri(&uri);
     /// let placed = github.bucket_of(&Method::GET, &uri, &headers);
     /// assert!(placed.bucket.starts_with("github:search:"));
     /// assert!(!placed.bucket.contains("secret"));
-    /// assert!(placed.policy.to_string().contains("10/m"));
+    /// assert!(placed.policy.to_string().contains("30/m"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]

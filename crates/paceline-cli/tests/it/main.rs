@@ -9,6 +9,7 @@ mod exec;
 mod input;
 mod operate;
 mod pace;
+mod profiles;
 mod program;
 mod replay;
 mod simulate;

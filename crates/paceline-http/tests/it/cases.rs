@@ -289,3 +289,54 @@ fn c37_a_refusal_without_a_time_states_none() {
     let reading = owned(429, &[], "", "generic");
     assert_eq!((reading.answer, reading.suspension), (Answer::Refused(Refusal::Rate), None));
 }
+
+#[test]
+fn a_query_that_lacks_points_waits_until_they_are_refilled() {
+    let body = r#"{"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}],
+        "extensions":{"cost":{"requestedQueryCost":500,"actualQueryCost":null,
+        "throttleStatus":{"maximumAvailable":2000.0,"currentlyAvailable":100,"restoreRate":100.0}}}}"#;
+    let reading = owned(200, &[], body, "shopify-graphql");
+    let suspension = reading.suspension.clone().unwrap();
+    assert_eq!((reading.answer.is_rate(), suspension.wait_us), (true, 4 * S));
+    assert_eq!(suspension.source, Source::Body("requestedQueryCost".into()));
+    let limit = reading.binding().unwrap();
+    assert_eq!((limit.limit, limit.remaining), (Some(2000), Some(100)));
+    let body = body.replace("Throttled", "").replace("THROTTLED", "OK").replace("null", "12");
+    let reading = owned(200, &[], &body, "shopify-graphql");
+    assert_eq!(
+        (reading.answer, reading.suspension, reading.cost),
+        (Answer::Passed, None, Some(12))
+    );
+}
+
+#[test]
+fn the_words_of_a_provider_and_the_cost_of_a_call_are_kept() {
+    let reading =
+        owned(429, &[("x-ratelimit-scope", "shared"), ("retry-after", "65")], "", "discord");
+    assert_eq!(reading.scope.as_deref(), Some("shared"));
+    let reading = owned(200, &[("x-complexity", "52")], "", "linear");
+    assert_eq!(reading.cost, Some(52));
+}
+
+#[test]
+fn a_limit_of_several_windows_is_several_limits() {
+    let reading = owned(
+        200,
+        &[
+            ("x-ratelimit-limit", "10, 10;w=1;name=\"per-ip\", 1000;w=3600"),
+            ("x-ratelimit-remaining", "9"),
+            ("x-ratelimit-reset", "1"),
+        ],
+        "",
+        "generic",
+    );
+    let told: Vec<_> =
+        reading.limits.iter().map(|it| (&*it.name, it.limit, it.remaining, it.window_us)).collect();
+    assert_eq!(
+        told,
+        [("per-ip", Some(10), Some(9), Some(S)), ("", Some(1000), None, Some(3_600 * S))]
+    );
+    // Bare numbers in a row say nothing that can be relied on.
+    let reading = owned(200, &[("x-ratelimit-limit", "600,30000")], "", "generic");
+    assert!(reading.is_silent());
+}

@@ -59,7 +59,7 @@ fn a_call_finds_its_bucket_by_host_path_method_and_account() {
     let token = [("authorization", "Bearer sk_secret")];
     for (uri, method, want) in [
         ("https://api.github.com/user", Method::GET, "github:core:HASH"),
-        ("https://api.github.com/search/code?q=x", Method::GET, "github:search:HASH"),
+        ("https://api.github.com/search/code?q=x", Method::GET, "github:code-search:HASH"),
         ("https://api.github.com/graphql", Method::POST, "github:graphql:HASH"),
         (
             "https://acme.myshopify.com/admin/api/2026-01/graphql.json",
