@@ -513,7 +513,14 @@ impl<W> Driver<W> {
                 placed.due_at = Micros::MAX;
                 continue;
             }
-            match sight.standing(&placed.booking) {
+            // Nobody books farther ahead than the lookahead: such a place is of a bucket that was
+            // forgotten, under a clock that has stepped back since.
+            let ahead = placed.booking.due - sight.bucket_time;
+            let standing = match sight.standing(&placed.booking) {
+                Standing::Due(_) if ahead > self.settings.lookahead_us => Standing::Void,
+                standing => standing,
+            };
+            match standing {
                 // Of one whose moment has come only the past knows when it came.
                 Standing::Due(0) => placed.due_at = placed.due_at.min(now),
                 Standing::Due(wait_us) => placed.due_at = now + wait_us,

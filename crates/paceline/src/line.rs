@@ -131,9 +131,9 @@ impl Line {
         policy: &Arc<Policy>,
         cost: u32,
         deadline_at: Option<Micros>,
+        now: Micros,
     ) -> Standing {
         let (waiter, outcome) = oneshot::channel();
-        let now = self.now();
         let mut waiting = self.waiting();
         waiting.bring(policy);
         let ticket = waiting.driver.join(waiter, i64::from(cost), deadline_at, now);
@@ -285,29 +285,63 @@ impl Drop for Driving {
 enum Do {
     Ask(Vec<Group>, Arc<Policy>),
     SleepUntil(Micros),
+    /// Somebody's flight is under way, and nobody goes before it lands.
+    Await,
     Yield,
     End,
 }
 
+/// From so many on they are a crowd, which is let go in two halves; see [`drive`].
+const CROWD: usize = 64;
+
+/// What became of waiters and has not been told yet.
+type Untold = (Vec<Event<Waiter>>, Arc<Policy>);
+
 /// Drives one bucket's driver until nobody waits.
+///
+/// Who was let go is mostly back at once. So that a crowd does not stand still while it is asked for,
+/// nor its flights wait for it, one half goes and comes back, is asked for, and the other half goes
+/// while that flight is under way.
 async fn drive(mut driving: Driving) {
     let line = Arc::clone(&driving.line);
     let shared = &line.shared;
     // Others that are about to ask come first.
     let mut crowd = !shared.store.answers_later();
+    let mut untold: Option<Untold> = None;
     loop {
         if std::mem::take(&mut crowd) {
             tokio::task::yield_now().await;
         }
-        match line.what_next() {
+        let next = line.what_next();
+        let asks = matches!(next, Do::Ask(..));
+        if let Some((events, policy)) = untold.take_if(|_| !asks) {
+            line.tell(events, &policy);
+        }
+        match next {
             Do::Ask(groups, own) => {
                 let asking = shared.store.batch(&line.name, &own, &groups);
-                let answer = line.letting_go_until(asking).await;
-                crowd = line.answered(answer, &own);
+                let answer = line.letting_go_until(asking, untold.take()).await;
+                untold = line.answered(answer, &own);
+                let Some((events, policy)) = &mut untold else { continue };
+                if !shared.store.answers_later() || events.len() < CROWD {
+                    crowd = events.len() > 1 && !shared.store.answers_later();
+                    line.tell(std::mem::take(events), policy);
+                    untold = None;
+                } else if line.waiting().driver.waiting() == 0 {
+                    let half = events.split_off(events.len() / 2);
+                    line.tell(std::mem::replace(events, half), policy);
+                    crowd = true;
+                }
             }
             Do::SleepUntil(at) => {
                 tokio::select! {
                     () = shared.clock.sleep(at - line.now()) => {}
+                    () = line.stirred.notified() => {}
+                }
+            }
+            Do::Await => {
+                tokio::select! {
+                    () = shared.clock.sleep(LOOK_AT_FLIGHT_US) => {}
                     () = line.stirred.notified() => {}
                 }
             }
@@ -321,22 +355,28 @@ async fn drive(mut driving: Driving) {
 }
 
 impl Line {
-    /// Awaits an answer, and lets go meanwhile whose moment comes.
-    async fn letting_go_until<T>(self: &Arc<Self>, asking: impl Future<Output = T>) -> T {
+    /// Awaits an answer, and lets go meanwhile who has not been told yet, and whose moment comes.
+    async fn letting_go_until<T>(
+        self: &Arc<Self>,
+        asking: impl Future<Output = T>,
+        untold: Option<Untold>,
+    ) -> T {
         let mut asking = std::pin::pin!(asking);
-        // Most stores answer at once.
+        // Most stores answer at once; with others this sends what is asked.
         let once = std::future::poll_fn(|context| Poll::Ready(asking.as_mut().poll(context)));
-        if let Poll::Ready(answer) = once.await {
+        let once = once.await;
+        if let Some((events, policy)) = untold {
+            self.tell(events, &policy);
+        }
+        if let Poll::Ready(answer) = once {
             return answer;
         }
         loop {
-            // While a flight is under way there is nothing else to do than to sleep.
             let Do::SleepUntil(at) = self.what_next() else { return asking.await };
             tokio::select! {
                 biased;
                 answer = &mut asking => return answer,
                 () = self.shared.clock.sleep(at - self.now()) => {}
-                () = self.stirred.notified() => {}
             }
         }
     }
@@ -354,10 +394,8 @@ impl Line {
             Next::Ask(groups) => Do::Ask(groups, Arc::clone(&waiting.own)),
             _ if crowd => Do::Yield,
             Next::SleepUntil(at) => Do::SleepUntil(at),
-            Next::Await(wake_at) => {
-                let look_at = now + LOOK_AT_FLIGHT_US;
-                Do::SleepUntil(wake_at.map_or(look_at, |wake_at| wake_at.min(look_at)))
-            }
+            Next::Await(Some(wake_at)) => Do::SleepUntil(wake_at),
+            Next::Await(None) => Do::Await,
             Next::Rest => {
                 waiting.driven = false;
                 Do::End
@@ -371,8 +409,12 @@ impl Line {
 }
 
 impl Line {
-    /// Takes an answer in; whether several were served at once.
-    fn answered(self: &Arc<Self>, answer: Result<Batched, Error>, own: &Arc<Policy>) -> bool {
+    /// Takes an answer in; what became of waiters by it. Who is left without one is told here.
+    fn answered(
+        self: &Arc<Self>,
+        answer: Result<Batched, Error>,
+        own: &Arc<Policy>,
+    ) -> Option<Untold> {
         let now = self.now();
         let mut waiting = self.waiting();
         match answer {
@@ -385,9 +427,7 @@ impl Line {
                 waiting.policy = Arc::clone(&policy);
                 drop(waiting);
                 self.store_answered(stored);
-                let many = events.len() > 1;
-                self.tell(events, &policy);
-                many && !self.shared.store.answers_later()
+                Some((events, policy))
             }
             Err(error) => {
                 let stranded = waiting.driver.failed(now);
@@ -397,7 +437,7 @@ impl Line {
                     let held = booking.map(|booking| Held::new(self, booking, now));
                     let _ = waiter.send(Outcome::Stranded(error.clone(), held));
                 }
-                false
+                None
             }
         }
     }

@@ -125,6 +125,8 @@ impl Store {
         &self.place
     }
 
+    // The futures of Redis are large, and would make every caller's large: they are boxed.
+
     /// Answers one call. Not cancel safe: dropped before it is done, the call may have been counted.
     pub(crate) async fn take(
         &self,
@@ -135,7 +137,7 @@ impl Store {
         match self.place() {
             Place::Memory(memory) => local::take(memory, name, policy, ask).await,
             Place::Host(host) => self.timed(local::take(host, name, policy, ask)).await,
-            Place::Redis(redis) => self.timed(redis.take(name, policy, ask)).await,
+            Place::Redis(redis) => self.timed(Box::pin(redis.take(name, policy, ask))).await,
         }
     }
 
@@ -150,7 +152,7 @@ impl Store {
         match self.place() {
             Place::Memory(memory) => local::batch(memory, name, policy, groups).await,
             Place::Host(host) => self.timed(local::batch(host, name, policy, groups)).await,
-            Place::Redis(redis) => self.timed(redis.batch(name, policy, groups)).await,
+            Place::Redis(redis) => self.timed(Box::pin(redis.batch(name, policy, groups))).await,
         }
     }
 
@@ -159,7 +161,7 @@ impl Store {
         match self.place() {
             Place::Memory(memory) => local::give_back(memory, name, booking).await,
             Place::Host(host) => self.timed(local::give_back(host, name, booking)).await,
-            Place::Redis(redis) => self.timed(redis.give_back(name, booking)).await,
+            Place::Redis(redis) => self.timed(Box::pin(redis.give_back(name, booking))).await,
         }
     }
 
@@ -168,7 +170,7 @@ impl Store {
         match self.place() {
             Place::Memory(memory) => local::answered(memory, name, booking).await,
             Place::Host(host) => self.timed(local::answered(host, name, booking)).await,
-            Place::Redis(redis) => self.timed(redis.answered(name, booking)).await,
+            Place::Redis(redis) => self.timed(Box::pin(redis.answered(name, booking))).await,
         }
     }
 

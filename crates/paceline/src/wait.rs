@@ -61,14 +61,15 @@ impl Call<'_> {
                 }
             }
             Some(Went::Stands(standing)) => standing,
-            None => self.join(deadline_at),
+            None => self.join_at(start, deadline_at),
         };
         loop {
             match standing.outcome().await {
-                Outcome::Go(held, good_until) if clock.steady() <= good_until => {
-                    return Ok(Answer::Granted(self.granted(held, clock.steady() - start)));
-                }
-                Outcome::Go(held, _) => {
+                Outcome::Go(held, good_until) => {
+                    let now = clock.steady();
+                    if now <= good_until {
+                        return Ok(Answer::Granted(self.granted(held, now - start)));
+                    }
                     tracing::debug!(bucket = line.name, "woke too late for its place");
                     held.release();
                 }
@@ -91,7 +92,11 @@ impl Call<'_> {
     }
 
     fn join(&self, deadline_at: Option<Micros>) -> Standing {
-        self.bucket.line.join(&self.bucket.policy, self.cost(), deadline_at)
+        self.join_at(self.bucket.line.shared.clock.steady(), deadline_at)
+    }
+
+    fn join_at(&self, now: Micros, deadline_at: Option<Micros>) -> Standing {
+        self.bucket.line.join(&self.bucket.policy, self.cost(), deadline_at, now)
     }
 
     /// Asks the store on its own where nobody waits; `None` where somebody does.

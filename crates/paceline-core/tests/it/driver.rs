@@ -173,6 +173,20 @@ fn c04_nobody_stands_still_when_the_stores_clock_steps_back() {
 }
 
 #[test]
+fn nobody_sleeps_for_a_place_of_a_bucket_that_was_forgotten_after_a_step_back() {
+    let mut process = Process::new("10/s burst 1", MS, 40);
+    process.run(300 * MS);
+    process.stepped = -3_600_000_000;
+    process.run(1_000 * MS);
+    // The server restarts empty.
+    process.slot = None;
+    process.run(1_500 * MS);
+    process.slot = None;
+    process.run(6_000 * MS);
+    assert_eq!(process.gone.len(), 40, "{:?}", process.gone);
+}
+
+#[test]
 fn c38_a_suspension_that_was_told_of_stops_who_has_a_place_in_sight() {
     let mut process = Process::new("10/s burst 1", MS, 3);
     process.driver.told(true);
