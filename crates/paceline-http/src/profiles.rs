@@ -140,7 +140,11 @@ impl Profiles {
     /// ```
     #[must_use]
     pub fn for_uri(&self, uri: &Uri) -> &Profile {
-        let fit = |profile: &Profile| profile.hosts.iter().filter_map(|host| host.fit(uri)).max();
+        let Some(host) = uri.host() else { return self.generic() };
+        let host = host.trim_end_matches('.');
+        let fit = |profile: &Profile| {
+            profile.hosts.iter().filter_map(|it| it.fit(host, uri.path())).max()
+        };
         let mut best: Option<(usize, &Profile)> = None;
         for profile in &self.all {
             if let Some(fit) = fit(profile)

@@ -57,15 +57,22 @@ impl Host {
     }
 
     /// How well it fits: longer is better, a path best. `None` where it does not.
-    pub(crate) fn fit(&self, uri: &Uri) -> Option<usize> {
-        let host = uri.host()?.trim_end_matches('.');
-        let start = host.len().checked_sub(self.domain.len())?;
-        let (head, tail) = (host.get(..start)?, host.get(start..)?);
-        let is_it = tail.eq_ignore_ascii_case(&self.domain)
-            && if self.is_below { head.ends_with('.') } else { head.is_empty() };
-        let path_fits = self.path.as_ref().is_none_or(|path| path.names(uri.path()).is_some());
-        let path = self.path.as_ref().map_or(0, |path| 1_000 + path.text.len());
-        (is_it && path_fits).then_some(self.domain.len() * 2 + usize::from(!self.is_below) + path)
+    ///
+    /// Asked of every host of every profile for each call, so lengths are compared first.
+    pub(crate) fn fit(&self, host: &str, path: &str) -> Option<usize> {
+        let (host, domain) = (host.as_bytes(), self.domain.as_bytes());
+        let start = host.len().checked_sub(domain.len())?;
+        let is_place =
+            if self.is_below { start > 1 && host[start - 1] == b'.' } else { start == 0 };
+        if !is_place || !host[start..].eq_ignore_ascii_case(domain) {
+            return None;
+        }
+        let by_path = match &self.path {
+            None => 0,
+            Some(pattern) if pattern.fits(path) => 1_000 + pattern.text.len(),
+            Some(_) => return None,
+        };
+        Some(domain.len() * 2 + usize::from(!self.is_below) + by_path)
     }
 }
 
@@ -116,23 +123,27 @@ impl Path {
         self.parts.iter().any(|part| matches!(part, Part::Named(it) if it == name))
     }
 
-    /// What stands for its names in a path that fits.
-    fn names<'a>(&'a self, path: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
-        let mut names = Vec::new();
-        let mut given = path.strip_prefix('/').unwrap_or(path).trim_end_matches('/').split('/');
-        if path.trim_matches('/').is_empty() {
+    /// Whether a path fits.
+    fn fits(&self, path: &str) -> bool {
+        let path = path.strip_prefix('/').unwrap_or(path).trim_end_matches('/');
+        let mut given = path.split('/');
+        if path.is_empty() {
+            // Splitting nothing gives an empty part.
             given.next();
         }
-        for part in &self.parts {
-            let given = given.next()?;
-            match part {
-                Part::Is(text) if text == given => {}
-                Part::Is(_) => return None,
-                Part::Any => {}
-                Part::Named(name) => names.push((name.as_str(), given)),
-            }
-        }
-        (self.is_open || given.next().is_none()).then_some(names)
+        let has_parts = self.parts.iter().all(|part| match (part, given.next()) {
+            (_, None) => false,
+            (Part::Is(text), Some(given)) => text == given,
+            (Part::Any | Part::Named(_), Some(_)) => true,
+        });
+        has_parts && (self.is_open || given.next().is_none())
+    }
+
+    /// What stands for one of its names in a path that fits.
+    fn named<'a>(&self, name: &str, path: &'a str) -> Option<&'a str> {
+        let at =
+            self.parts.iter().position(|part| matches!(part, Part::Named(it) if it == name))?;
+        path.strip_prefix('/').unwrap_or(path).split('/').nth(at)
     }
 }
 
@@ -227,7 +238,7 @@ pub(super) fn place<'a>(
     let is_for = |rule: &&BucketRule| {
         (rule.methods.is_empty() || rule.methods.contains(method))
             && rule.is_signed.is_none_or(|is_signed| is_signed == account.is_some())
-            && rule.path.as_ref().is_none_or(|path| path.names(uri.path()).is_some())
+            && rule.path.as_ref().is_none_or(|path| path.fits(uri.path()))
     };
     let is_named = |rule: &&BucketRule| {
         let it = rule.resource.as_deref();
@@ -245,16 +256,20 @@ pub(super) fn place<'a>(
     let rule = by_answer.or_else(by_call).unwrap_or(&profile.buckets[profile.buckets.len() - 1]);
     let bucket = named(&rule.name, |name| match name {
         "account" => account.clone().unwrap_or_else(|| "anonymous".to_owned()),
-        "host" => part(&uri.host().unwrap_or("unknown").to_ascii_lowercase()),
+        "host" => part(&host_of(uri, headers).unwrap_or("unknown").to_ascii_lowercase()),
         "method" => part(method.as_str()),
         "resource" => part(resource.unwrap_or("unknown")),
         name => {
-            let names = rule.path.as_ref().and_then(|path| path.names(uri.path()));
-            let given = names.into_iter().flatten().find(|(it, _)| *it == name);
-            part(given.map_or("unknown", |(_, text)| text))
+            let given = rule.path.as_ref().and_then(|path| path.named(name, uri.path()));
+            part(given.unwrap_or("unknown"))
         }
     });
     Placed { bucket, policy: &rule.policy, rule }
+}
+
+/// A call that is only a path has its host in a header.
+fn host_of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+    uri.host().or_else(|| headers.get(http::header::HOST)?.to_str().ok())
 }
 
 /// Fills in the names in braces.
@@ -303,7 +318,7 @@ mod tests {
             ("/", "/", true),
         ] {
             let path_of = Path::parse(pattern).unwrap();
-            assert_eq!(path_of.names(path).is_some(), fits, "{pattern} {path}");
+            assert_eq!(path_of.fits(path), fits, "{pattern} {path}");
         }
         for pattern in ["v0", "/a**b/c", "/{a", "/x*"] {
             assert!(Path::parse(pattern).is_none(), "{pattern}");
@@ -312,7 +327,10 @@ mod tests {
 
     #[test]
     fn hosts_fit_by_their_end_and_the_longer_wins() {
-        let fit = |host: &str, uri: &str| Host::parse(host).unwrap().fit(&uri.parse().unwrap());
+        let fit = |host: &str, uri: &str| {
+            let uri: Uri = uri.parse().unwrap();
+            Host::parse(host).unwrap().fit(uri.host()?, uri.path())
+        };
         assert!(fit("*.example.com", "https://shop.example.com/x").is_some());
         assert!(fit("*.example.com", "https://example.com/x").is_none());
         assert!(fit("*.example.com", "https://badexample.com/x").is_none());

@@ -79,6 +79,28 @@ proptest! {
     }
 
     #[test]
+    fn any_call_has_a_bucket_whose_name_is_plain_and_tells_no_secret(
+        which in any::<proptest::sample::Index>(),
+        path in "(/[ -~é]{0,9}){0,6}",
+        secret in "[A-Za-z0-9_]{24,40}",
+        header in prop_oneof![Just("authorization"), Just("x-api-key"), Just("private-token")],
+    ) {
+        let all: Vec<_> = Profiles::builtin().iter().collect();
+        let profile = all[which.index(all.len())];
+        let host = profile.hosts().next().unwrap_or("api.example.org").replace("*.", "acme.");
+        let host = host.split('/').next().unwrap();
+        let Ok(uri) = format!("https://{host}{path}").parse::<http::Uri>() else { return Ok(()) };
+        let mut headers = HeaderMap::new();
+        headers.insert(header, format!("Bearer {secret}").parse().unwrap());
+        let profile = Profiles::builtin().for_uri(&uri);
+        let placed = profile.bucket_of(&http::Method::POST, &uri, &headers);
+        prop_assert!(!placed.bucket.contains(&secret));
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/~:".contains(c);
+        prop_assert!(placed.bucket.chars().all(is_plain), "{}", placed.bucket);
+        prop_assert_eq!(&profile.bucket_of(&http::Method::POST, &uri, &headers).bucket, &placed.bucket);
+    }
+
+    #[test]
     fn samples_with_a_few_bytes_changed_give_a_reading_within_bounds(
         which in 0_usize..144,
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..6),
