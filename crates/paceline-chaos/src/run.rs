@@ -1,7 +1,7 @@
 //! One run: servers, a provider and workers are started, the plan's faults strike one after the
 //! other, and when all is quiet again everybody has to be calling.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use paceline::blocking::Limiter;
 use rustix::process::Signal;
@@ -22,7 +22,7 @@ pub(crate) fn run(seed: u64) -> Verdict {
     let plan = Plan::of(seed);
     let stage = Stage::start(plan.servers);
     let began = Instant::now();
-    let provider = Provider::start(began);
+    let provider = Provider::start(SystemTime::now());
     let (url, addr) = (stage.url(), provider.addr().to_string());
     let start = |number| Worker::start(number, &url, plan.policy, &addr);
     let mut workers: Vec<Worker> = (0..WORKERS).map(start).collect();

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use paceline::{Answer, Error, Limiter};
 use rustix::process::{Pid, Signal, kill_process};
@@ -111,6 +111,8 @@ pub(crate) fn main(words: &[String]) {
                     match bucket.acquire().await {
                         Ok(permit) => {
                             permit.spend();
+                            let left_at = UNIX_EPOCH.elapsed().expect("a clock past 1970");
+                            let call = format!("{call} {}", left_at.as_micros());
                             socket.send(call.as_bytes()).await.expect("a call");
                             socket.recv(&mut answer).await.expect("an answer");
                         }
