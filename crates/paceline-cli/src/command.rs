@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod exec;
 mod list;
+mod observe;
 mod pace;
 mod profiles;
 mod replay;
@@ -30,6 +31,7 @@ pub(crate) enum Command {
     List(list::List),
     Set(set::Set),
     Suspend(suspend::Suspend),
+    Observe(observe::Observe),
     Resume(resume::Resume),
     Delete(delete::Delete),
     Doctor(doctor::Doctor),
@@ -52,6 +54,7 @@ impl Command {
             Self::List(list) => list.run(context).await,
             Self::Set(set) => set.run(context).await,
             Self::Suspend(suspend) => suspend.run(context).await,
+            Self::Observe(observe) => observe.run(context).await,
             Self::Resume(resume) => resume.run(context).await,
             Self::Delete(delete) => delete.run(context).await,
             Self::Doctor(doctor) => doctor.run(context).await,

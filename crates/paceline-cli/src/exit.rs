@@ -49,6 +49,11 @@ impl Exit {
         }
     }
 
+    /// As a command ended: by its own code.
+    pub(crate) fn of_command(code: u8) -> Self {
+        Self(code)
+    }
+
     /// Ended by a signal.
     pub(crate) fn by_signal(number: i32) -> Self {
         Self(128 + u8::try_from(number).unwrap_or(0))

@@ -22,36 +22,45 @@ pub(crate) async fn or_interrupted<T>(
 async fn until_interrupted<T>(
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let mut signals =
-        listen([SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]).map_err(
-            |error| Failure::new(Exit::IO, format!("cannot listen for signals: {error}")),
-        )?;
+    let mut signals = Signals::listen()?;
     let ended_by = tokio::select! {
         biased;
         done = work => return done,
-        ended_by = first_of(&mut signals) => ended_by,
+        ended_by = signals.next() => ended_by,
     };
     Err(Failure::quiet(Exit::by_signal(ended_by.as_raw_value())))
 }
 
-/// Listens for these signals. Those that whoever started us has us ignore (`nohup`, a shell's
-/// background job) stay ignored, here and in the command that `exec` becomes.
-fn listen(kinds: [SignalKind; 3]) -> io::Result<Vec<(SignalKind, Signal)>> {
-    let ignored = ignored();
-    let heard = |kind: &SignalKind| ignored >> (kind.as_raw_value() - 1) & 1 == 0;
-    kinds.into_iter().filter(heard).map(|kind| Ok((kind, signal(kind)?))).collect()
-}
+/// The signals that ask a process to end. Those that whoever started us has us ignore (`nohup`, a
+/// shell's background job) stay ignored, here and in the command that `exec` runs.
+#[derive(Debug)]
+pub(crate) struct Signals(Vec<(SignalKind, Signal)>);
 
-async fn first_of(signals: &mut [(SignalKind, Signal)]) -> SignalKind {
-    std::future::poll_fn(|context| {
-        for (kind, signal) in &mut *signals {
-            if signal.poll_recv(context).is_ready() {
-                return Poll::Ready(*kind);
+impl Signals {
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let ignored = ignored();
+        let heard = |kind: &SignalKind| ignored >> (kind.as_raw_value() - 1) & 1 == 0;
+        [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
+            .into_iter()
+            .filter(heard)
+            .map(|kind| Ok((kind, signal(kind)?)))
+            .collect::<io::Result<_>>()
+            .map(Self)
+            .map_err(|error| Failure::new(Exit::IO, format!("cannot listen for signals: {error}")))
+    }
+
+    /// The next that comes. Cancel safe.
+    pub(crate) async fn next(&mut self) -> SignalKind {
+        std::future::poll_fn(|context| {
+            for (kind, signal) in &mut self.0 {
+                if signal.poll_recv(context).is_ready() {
+                    return Poll::Ready(*kind);
+                }
             }
-        }
-        Poll::Pending
-    })
-    .await
+            Poll::Pending
+        })
+        .await
+    }
 }
 
 /// The signals that are ignored, a bit each from the lowest on. Linux tells; elsewhere none is

@@ -21,6 +21,8 @@
 //! - [`Examination`] is what [`Limiter::examine`] found wrong or risky about a store.
 //! - [`WhenAway`] is what a call gets while the store is away.
 //! - [`blocking`] is the same for programs without async; [`testing`] is for tests of yours.
+//! - With the feature `http`, `Bucket::observe` tells the fleet what a provider's answer said; see
+//!   the module `http`.
 //! - [`guide`] builds a polite API client from start to end.
 
 mod answer;
@@ -31,6 +33,8 @@ mod clock;
 mod error;
 mod examination;
 pub mod guide;
+#[cfg(feature = "http")]
+pub mod http;
 mod into_policy;
 mod limiter;
 mod line;

@@ -39,6 +39,8 @@ pub(crate) struct Line {
     pub(crate) share: Mutex<LocalShare>,
     /// Whether `share` holds anything; spares the usual call its lock.
     pub(crate) share_used: AtomicBool,
+    #[cfg(feature = "http")]
+    back_offs: Mutex<crate::http::BackOffs>,
     pub(crate) spent: Count,
     pub(crate) unspent: Count,
     pub(crate) meters: Meters,
@@ -99,6 +101,8 @@ impl Line {
             quick: AtomicU32::new(0),
             share: Mutex::default(),
             share_used: AtomicBool::new(false),
+            #[cfg(feature = "http")]
+            back_offs: Mutex::default(),
             spent: Count::default(),
             unspent: Count::default(),
             meters: Meters::new(name),
@@ -107,6 +111,12 @@ impl Line {
 
     pub(crate) fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refusals that stated no time.
+    #[cfg(feature = "http")]
+    pub(crate) fn back_offs(&self) -> MutexGuard<'_, crate::http::BackOffs> {
+        self.back_offs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> Micros {

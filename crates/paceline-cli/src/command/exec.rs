@@ -1,19 +1,25 @@
 //! `paceline exec`: waits for a permit, then becomes the command.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use clap::Args;
 use paceline::Answer;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::signal::unix::SignalKind;
 
 use crate::exit::{Exit, Failure};
+use crate::number::whole;
+use crate::output;
 use crate::permit::{self, PermitArgs};
 use crate::run::Context;
 use crate::signal;
+use crate::store::span_from;
 
 /// Wait for a permit, then become the command.
 ///
@@ -29,6 +35,11 @@ use crate::signal;
 pub(crate) struct Exec {
     #[command(flatten)]
     permit: PermitArgs,
+
+    /// Suspend the bucket for the whole fleet where the command ends with this code, such as 75=30s;
+    /// may be given many times. The command then runs under this process instead of in its place
+    #[arg(long, value_name = "CODE=SPAN", value_parser = suspend_on)]
+    suspend_on: Vec<(u8, Duration)>,
 
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
@@ -56,9 +67,67 @@ impl Exec {
             }
         };
         signal::or_interrupted(&limiter, permit).await?.spend();
-        // Comes back only where it fails.
-        Err(cannot(program, &Command::new(program).args(arguments).exec()))
+        let mut command = Command::new(program);
+        command.args(arguments);
+        if self.suspend_on.is_empty() {
+            // Comes back only where it fails.
+            return Err(cannot(program, &command.exec()));
+        }
+        let ended = run_to_end(command).await.map_err(|error| cannot(program, &error))??;
+        let Some(code) = ended.code() else {
+            return Ok(Exit::by_signal(ended.signal().unwrap_or(0)));
+        };
+        let code = u8::try_from(code).unwrap_or(u8::MAX);
+        if let Some((_, span)) = self.suspend_on.iter().find(|(on, _)| *on == code) {
+            let program = program.to_string_lossy();
+            let reason: String = format!("{program} ended with {code}").chars().take(60).collect();
+            // The command's own code stands whatever becomes of this.
+            match limiter.suspend(bucket.name(), *span, &reason).await {
+                Ok(left) => output::say(&format!(
+                    "bucket {:?}: suspended for {}, since {reason}",
+                    bucket.name(),
+                    output::span(left)
+                )),
+                Err(error) => output::say(&format!("the fleet was not told: {error}")),
+            }
+        }
+        Ok(Exit::of_command(code))
     }
+}
+
+/// Runs a command to its end. What asks us to end is passed on to it.
+async fn run_to_end(command: Command) -> std::io::Result<Result<ExitStatus, Failure>> {
+    let mut signals = match signal::Signals::listen() {
+        Ok(signals) => signals,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    let mut child = tokio::process::Command::from(command).spawn()?;
+    loop {
+        tokio::select! {
+            ended = child.wait() => return ended.map(Ok),
+            kind = signals.next() => {
+                // What is typed at a terminal has reached the command by itself.
+                if kind == SignalKind::interrupt() && std::io::stdin().is_terminal() {
+                    continue;
+                }
+                let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+                if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(kind.as_raw_value())) {
+                    // It may have ended by itself just now.
+                    let _ = kill_process(pid, signal);
+                }
+            }
+        }
+    }
+}
+
+/// Reads `CODE=SPAN`.
+fn suspend_on(text: &str) -> Result<(u8, Duration), String> {
+    let allowed = || "write a code from 1 to 255 and a span, such as 75=30s".to_owned();
+    let (code, span) = text.split_once('=').ok_or_else(allowed)?;
+    let code = whole(1..=u8::MAX)(code).map_err(|_| allowed())?;
+    let span =
+        span_from(Duration::from_micros(1))(span).map_err(|what| format!("{span:?}: {what}"))?;
+    Ok((code, span))
 }
 
 /// Looks for the program as the system will, so that a slip of the pen costs no permit.

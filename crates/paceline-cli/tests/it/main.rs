@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod exec;
 mod input;
+mod observe;
 mod operate;
 mod pace;
 mod profiles;

@@ -6,5 +6,7 @@ mod cancellation;
 mod environment;
 mod limiter;
 mod meters;
+#[cfg(feature = "http")]
+mod observe;
 mod tls;
 mod waiting;

@@ -1,0 +1,141 @@
+//! `paceline observe`: tells the fleet what a provider's answer said, for scripts that made the call
+//! themselves.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use paceline::http::{Observed, Profiles, Response};
+use serde_json::json;
+
+use crate::exit::{Exit, Failure};
+use crate::number::whole;
+use crate::output::{self, micros};
+use crate::run::Context;
+
+/// Tell the fleet what an answer said: a stated time suspends the bucket.
+///
+///   paceline observe github --status 429 --header 'Retry-After: 30'
+///   curl -sD headers … ; paceline observe github --status 403 --headers-from headers --profile github
+///
+/// Ends with 75 where the call was refused and no time was stated: the caller should back off, and the
+/// fleet goes on.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Observe {
+    /// The bucket's name
+    bucket: String,
+
+    /// The answer's status
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole(100..=999_u16))]
+    status: u16,
+
+    /// A header of the answer; may be given many times
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = header)]
+    headers: Vec<(HeaderName, HeaderValue)>,
+
+    /// A file with the answer's headers, as `curl -D` writes it
+    #[arg(long, value_name = "FILE")]
+    headers_from: Option<PathBuf>,
+
+    /// A file with the answer's body, in which some profiles find words
+    #[arg(long, value_name = "FILE")]
+    body: Option<PathBuf>,
+
+    /// The provider's profile; `paceline profiles` lists them
+    #[arg(long, value_name = "NAME", default_value = "generic")]
+    profile: String,
+
+    /// What was called, such as its path
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    target: String,
+}
+
+impl Observe {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let profile = Profiles::builtin().get(&self.profile).ok_or_else(|| {
+            let name = &self.profile;
+            Failure::new(
+                Exit::NO_INPUT,
+                format!("no profile {name:?}; `paceline profiles` lists them"),
+            )
+        })?;
+        let mut headers = HeaderMap::new();
+        if let Some(path) = &self.headers_from {
+            let text = read(path)?;
+            // A redirect's or a proxy's headers come before; the last answer counts.
+            let text = String::from_utf8_lossy(&text).replace("\r\n", "\n");
+            let last = text.trim_end().rsplit("\n\n").next().unwrap_or_default();
+            for line in last.lines().filter(|line| !line.starts_with("HTTP/")) {
+                let (name, value) = header(line).map_err(|what| {
+                    Failure::new(Exit::USAGE, format!("{}: {what}", path.display()))
+                })?;
+                headers.append(name, value);
+            }
+        }
+        for (name, value) in self.headers {
+            headers.append(name, value);
+        }
+        let body = self.body.as_ref().map(read).transpose()?;
+        let limiter = context.store.open().await?;
+        // It suspends a bucket that nobody has called yet, too, and makes none.
+        let bucket = limiter.bucket(&self.bucket, "1/s")?;
+        let response = Response {
+            status: self.status,
+            headers: &headers,
+            body: body.as_deref(),
+            target: &self.target,
+        };
+        let observed = bucket.observe(response, profile).await?;
+        let name = &self.bucket;
+        let (json, words, exit) = match observed {
+            Observed::Suspended { left, guessed, clamped_from } => (
+                json!({
+                    "observed": "suspended",
+                    "left_us": micros(left),
+                    "guessed": guessed,
+                    "clamped_from_us": clamped_from.map(micros),
+                }),
+                format!(
+                    "bucket {name:?}: suspended for {}{}{}",
+                    output::span(left),
+                    if guessed { ", a guess: no time was stated" } else { "" },
+                    clamped_from
+                        .map(|asked| format!(", cut from {}", output::span(asked)))
+                        .unwrap_or_default()
+                ),
+                Exit::DONE,
+            ),
+            Observed::BackOff(pause) => (
+                json!({ "observed": "back off", "pause_us": micros(pause) }),
+                format!(
+                    "bucket {name:?}: refused without a time; the fleet goes on, rest for {} or more \
+                     before this call is made again",
+                    output::span(pause)
+                ),
+                Exit::REFUSED,
+            ),
+            _ => (json!({ "observed": "nothing" }), String::new(), Exit::DONE),
+        };
+        if context.json {
+            output::json(&json)?;
+        } else if !words.is_empty() {
+            output::say(&words);
+        }
+        Ok(exit)
+    }
+}
+
+fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let allowed = || format!("{text:?} is no header: NAME: VALUE, such as 'Retry-After: 30'");
+    let (name, value) = text.split_once(':').ok_or_else(allowed)?;
+    let name = name.trim().parse::<HeaderName>().map_err(|_| allowed())?;
+    let value = value.trim().parse::<HeaderValue>().map_err(|_| allowed())?;
+    Ok((name, value))
+}
+
+fn read(path: &PathBuf) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| {
+        Failure::new(Exit::NO_INPUT, format!("cannot read {}: {error}", path.display()))
+    })
+}

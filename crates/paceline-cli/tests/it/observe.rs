@@ -1,0 +1,91 @@
+//! `paceline observe`, and `exec --suspend-on`: what scripts tell the fleet of answers.
+
+use paceline_testkit::{RedisServer, scratch_dir};
+
+use crate::program::paceline;
+
+#[test]
+fn a_stated_time_suspends_the_bucket_for_everybody() {
+    let server = RedisServer::start();
+    let observe = ["observe", "api", "--status", "429", "--header", "Retry-After: 30", "--json"];
+    let told = paceline(observe).store(&server.url()).ends_with(0).json();
+    assert_eq!(told[0]["observed"], "suspended");
+    assert_eq!(told[0]["left_us"], 30_000_000);
+    assert_eq!(told[0]["guessed"], false);
+    let refused = ["acquire", "api", "--quota", "50/s", "--max-wait", "1s"];
+    paceline(refused).store(&server.url()).ends_with(75).says(&["suspended"]);
+    let status = paceline(["status", "api", "--json"]).store(&server.url()).ends_with(0).json();
+    assert_eq!(status[0]["suspension"]["reason"], "429, retry-after: 30");
+}
+
+#[test]
+fn headers_come_from_a_file_as_curl_writes_it_and_the_last_answer_counts() {
+    let folder = scratch_dir("observe");
+    let path = folder.path().join("headers");
+    let text = "HTTP/1.1 302 Found\r\nRetry-After: 99\r\n\r\nHTTP/2 403\r\n\
+                x-ratelimit-limit: 5000\r\nx-ratelimit-remaining: 0\r\n\
+                x-ratelimit-reset: 1800\r\n\r\n";
+    std::fs::write(&path, text).unwrap();
+    let store = format!("host:{}/store", folder.path().display());
+    let path = path.to_str().unwrap();
+    let observe = [
+        "observe",
+        "gh",
+        "--status",
+        "403",
+        "--headers-from",
+        path,
+        "--profile",
+        "github",
+        "--json",
+    ];
+    let told = paceline(observe).store(&store).ends_with(0).json();
+    assert_eq!(told[0]["observed"], "suspended");
+    assert_eq!(told[0]["left_us"], 1_800_000_000);
+}
+
+#[test]
+fn a_refusal_without_a_time_ends_with_75_and_stops_nobody() {
+    let folder = scratch_dir("observe");
+    let store = format!("host:{}", folder.path().display());
+    paceline(["observe", "api", "--status", "429"])
+        .store(&store)
+        .ends_with(75)
+        .says(&["without a time", "rest for"]);
+    paceline(["observe", "api", "--status", "200"]).store(&store).ends_with(0);
+    paceline(["status", "api"]).store(&store).ends_with(66);
+}
+
+#[test]
+fn odd_input_is_told_with_what_is_allowed() {
+    for (arguments, code, says) in [
+        (&["--status", "42"][..], 2, "100 to 999"),
+        (&["--status", "429", "--header", "nonsense"], 2, "NAME: VALUE"),
+        (&["--status", "429", "--profile", "nobody"], 66, "paceline profiles"),
+        (&["--status", "429", "--headers-from", "/no/such/file"], 66, "/no/such/file"),
+    ] {
+        let arguments = [&["observe", "api"], arguments].concat();
+        paceline(arguments).ends_with(code).says(&[says]);
+    }
+}
+
+#[test]
+fn a_command_that_ends_with_a_chosen_code_suspends_the_bucket_and_keeps_its_code() {
+    let folder = scratch_dir("observe");
+    let store = format!("host:{}", folder.path().display());
+    let exec = |code: &str| {
+        let script = format!("exit {code}");
+        let words = ["exec", "api", "--quota", "50/s", "--suspend-on", "7=30s", "--", "sh", "-c"];
+        words.map(str::to_owned).into_iter().chain([script])
+    };
+    paceline(exec("3")).store(&store).ends_with(3);
+    let status = paceline(["status", "api", "--json"]).store(&store).ends_with(0).json();
+    assert!(status[0]["suspension"].is_null());
+    paceline(exec("7")).store(&store).ends_with(7).says(&["suspended for", "sh ended with 7"]);
+    let status = paceline(["status", "api", "--json"]).store(&store).ends_with(0).json();
+    assert_eq!(status[0]["suspension"]["reason"], "sh ended with 7");
+    for bad in ["x=1s", "0=1s", "7", "7=0s", "256=1s"] {
+        let words = ["exec", "api", "--quota", "50/s", "--suspend-on", bad, "--", "true"];
+        paceline(words).ends_with(2).says(&[bad]);
+    }
+}
