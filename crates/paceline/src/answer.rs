@@ -64,6 +64,12 @@ pub enum RefusedBy {
         /// How many that is.
         waiters_max: usize,
     },
+    /// The provider refused this target without saying for how long, and its callers in this
+    /// process rest. Only middleware refuses so.
+    Target {
+        /// What was called.
+        target: String,
+    },
 }
 
 impl Refusal {
@@ -101,6 +107,9 @@ impl fmt::Display for Refusal {
             RefusedBy::Quota { number, text } => write!(f, "quota {number} ({text}) has no room")?,
             RefusedBy::Crowd { waiters_max } => {
                 write!(f, "{waiters_max} calls wait already, as many as may")?;
+            }
+            RefusedBy::Target { target } => {
+                write!(f, "{target:?} was refused by the provider, and rests")?;
             }
         }
         write!(f, "; retry after {:?}", self.retry_after)?;

@@ -367,7 +367,7 @@ impl Call<'_> {
             RefusedBy::Suspension => line.meters.refused_by_suspension.increment(1),
             RefusedBy::Quota { .. } => line.meters.refused_by_quota.increment(1),
             // Counted where it is made.
-            RefusedBy::Crowd { .. } => {}
+            RefusedBy::Crowd { .. } | RefusedBy::Target { .. } => {}
         }
         tracing::debug!(bucket = refusal.bucket, retry_after = ?refusal.retry_after, "refused");
         refusal

@@ -12,8 +12,15 @@
 //! | is no refusal for rate, or comes from a cache | nothing |
 //!
 //! A success never ends a suspension: only its end does, or `resume`.
+//!
+//! With the features `tower` and `reqwest`, a client asks and tells by itself: see the modules of
+//! these names.
 
 mod back_off;
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+mod pacer;
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+mod retry;
 
 use std::time::Duration;
 
@@ -25,6 +32,12 @@ pub use paceline_http::{
 };
 
 pub(crate) use self::back_off::BackOffs;
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+pub(crate) use self::pacer::Stopped;
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+pub use self::pacer::{Head, Pacer};
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+pub use self::retry::Retry;
 use crate::bucket::Bucket;
 use crate::clock::micros;
 use crate::error::Error;
@@ -74,8 +87,19 @@ impl Bucket {
         profile: &Profile,
     ) -> Result<Observed, Error> {
         let Response { status, headers, body, target } = response;
+        let reading = read(status, headers, body, self.line.shared.clock.now(), profile);
+        self.heed(status, &reading, target, profile).await
+    }
+
+    /// Does what [`observe`](Self::observe) does, for an answer that was read already.
+    pub(crate) async fn heed(
+        &self,
+        status: u16,
+        reading: &Reading<'_>,
+        target: &str,
+        profile: &Profile,
+    ) -> Result<Observed, Error> {
         let shared = &self.line.shared;
-        let reading = read(status, headers, body, shared.clock.now(), profile);
         let refused = reading.answer.is_rate();
         let steps = {
             let mut back_offs = self.line.back_offs();

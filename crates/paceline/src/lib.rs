@@ -22,7 +22,8 @@
 //! - [`WhenAway`] is what a call gets while the store is away.
 //! - [`blocking`] is the same for programs without async; [`testing`] is for tests of yours.
 //! - With the feature `http`, `Bucket::observe` tells the fleet what a provider's answer said; see
-//!   the module `http`.
+//!   the module `http`. With the features `tower` and `reqwest`, HTTP clients ask and tell by
+//!   themselves; see the modules of these names.
 //! - [`guide`] builds a polite API client from start to end.
 
 mod answer;
@@ -42,10 +43,14 @@ mod listen;
 pub mod meters;
 mod name;
 mod permit;
+#[cfg(feature = "reqwest")]
+pub mod reqwest;
 mod stats;
 mod status;
 mod store;
 pub mod testing;
+#[cfg(feature = "tower")]
+pub mod tower;
 mod wait;
 
 pub use paceline_core::duration;

@@ -8,5 +8,9 @@ mod limiter;
 mod meters;
 #[cfg(feature = "http")]
 mod observe;
+#[cfg(feature = "reqwest")]
+mod reqwest;
 mod tls;
+#[cfg(feature = "tower")]
+mod tower;
 mod waiting;

@@ -1,0 +1,469 @@
+//! What the middlewares share: which bucket a request belongs to, waiting for its permit, and what
+//! its answer teaches. One file for both, so that `tower` and `reqwest` cannot come to differ.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ::http::{HeaderMap, Method, StatusCode, Uri, header, uri};
+use paceline_core::Micros;
+
+use super::retry::Tries;
+use super::{Observed, Profile, Profiles, Reading, read};
+use crate::answer::{Answer, Refusal, RefusedBy};
+use crate::bucket::Bucket;
+use crate::clock::{Clock, micros};
+use crate::error::Error;
+use crate::limiter::Limiter;
+
+/// Handles kept in each of two generations. A handle is some hundred bytes, and a program rarely
+/// calls for more accounts than this at a time; one that does makes handles anew.
+const HANDLES_MAX: usize = 1_024;
+/// Targets that rest at a time. Beyond that the one whose rest is over first may go.
+const RESTS_MAX: usize = 256;
+/// How long a target rests when the fleet could not be told and the answer states no time.
+const REST_UNTOLD: Micros = 1_000_000;
+
+/// How the requests of a client are paced: which bucket each belongs to, what it costs, how long it
+/// may wait, and which answers the fleet is told of. Hand it to `paceline::tower::PacelineLayer` or
+/// `paceline::reqwest::PacelineMiddleware`.
+///
+/// Clones share everything they remember, and all requests of one bucket share its queue, so it makes
+/// no difference how many clones of a client there are.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+/// use std::time::Duration;
+/// use paceline::Limiter;
+/// use paceline::http::Pacer;
+///
+/// let limiter = Limiter::open("memory:").await?;
+/// // Each provider and account its own bucket, by what is known of the provider.
+/// let by_profile = Pacer::by_profile(&limiter).deadline(Duration::from_secs(30));
+/// // All requests one bucket; batches cost more.
+/// let bucket = limiter.bucket("mail", "strict 100/m")?;
+/// let one = Pacer::of_bucket(bucket).cost(|head| if head.uri.path() == "/batch" { 10 } else { 1 });
+/// # drop((by_profile, one)); Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "hand it to a layer or a middleware"]
+pub struct Pacer {
+    place: Place,
+    profiles: Arc<Profiles>,
+    deadline: Option<Duration>,
+    cost: Option<Arc<Cost>>,
+    observes: Option<Arc<Observes>>,
+    memory: Arc<Memory>,
+}
+
+type Cost = dyn Fn(Head<'_>) -> u32 + Send + Sync;
+type Observes = dyn Fn(StatusCode) -> bool + Send + Sync;
+
+/// A request without its body.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Head<'a> {
+    /// Its method.
+    pub method: &'a Method,
+    /// Where it goes. A request that has only a path is given the host of its `Host` header.
+    pub uri: &'a Uri,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    ByProfile(Limiter),
+    One(Bucket),
+}
+
+/// What all clones remember.
+#[derive(Debug, Default)]
+struct Memory {
+    handles: Mutex<Handles>,
+    rests: Rests,
+}
+
+/// Handles by name: those used lately, and those used before them.
+#[derive(Debug, Default)]
+struct Handles {
+    young: HashMap<String, Bucket>,
+    old: HashMap<String, Bucket>,
+}
+
+/// Targets that were refused without a time, and when their rest is over.
+#[derive(Debug, Default)]
+struct Rests {
+    /// Whether there are any: for the usual call nobody takes the lock.
+    any: AtomicBool,
+    until: Mutex<HashMap<String, Micros>>,
+}
+
+/// One request on its way, which may take several tries.
+pub(crate) struct Trip<'a> {
+    bucket: Bucket,
+    cost: u32,
+    profile: &'a Profile,
+    method: Method,
+    uri: Uri,
+    /// The headers, where answers may tell that the call belongs to another bucket.
+    headers: Option<HeaderMap>,
+    deadline_at: Option<Micros>,
+    tries: Tries<'a>,
+}
+
+/// Why a request did not go out.
+#[derive(Debug)]
+pub(crate) enum Stopped {
+    Refused(Refusal),
+    Failed(Error),
+}
+
+impl Pacer {
+    /// Each request in the bucket that the profile of its host says, with the documented quota as the
+    /// policy it begins with. Hosts that have no profile get a bucket of their own, at a cautious
+    /// pace.
+    pub fn by_profile(limiter: &Limiter) -> Self {
+        Self::new(Place::ByProfile(limiter.clone()))
+    }
+
+    /// All requests in one bucket. What answers mean is read with the profile of their host.
+    pub fn of_bucket(bucket: Bucket) -> Self {
+        Self::new(Place::One(bucket))
+    }
+
+    fn new(place: Place) -> Self {
+        Self {
+            place,
+            profiles: Arc::new(Profiles::builtin().clone()),
+            deadline: None,
+            cost: None,
+            observes: None,
+            memory: Arc::default(),
+        }
+    }
+
+    /// Other profiles than those that come with the crate.
+    pub fn profiles(mut self, profiles: impl Into<Arc<Profiles>>) -> Self {
+        self.profiles = profiles.into();
+        // Handles hold policies of the profiles they came from.
+        self.memory = Arc::default();
+        self
+    }
+
+    /// How long a request may wait for its permits, all tries together. One that cannot go by then
+    /// is refused at once, and nothing is taken. As long as it takes unless said.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// What each request costs; 1 unless said. A request of cost 0 takes no permit and does not wait,
+    /// not even for a suspension: for those that the provider does not count.
+    pub fn cost(mut self, cost: impl Fn(Head<'_>) -> u32 + Send + Sync + 'static) -> Self {
+        self.cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// Which statuses are read; all unless said. An answer that is not read teaches nothing and is
+    /// never retried.
+    pub fn observe_if(
+        mut self,
+        observes: impl Fn(StatusCode) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.observes = Some(Arc::new(observes));
+        self
+    }
+
+    /// Begins the trip of a request.
+    pub(crate) fn trip<'a>(
+        &'a self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        retry: Option<&'a super::Retry>,
+    ) -> Result<Trip<'a>, Error> {
+        let uri = with_host(uri, headers);
+        let head = Head { method, uri: &uri, headers };
+        let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
+        let profile = self.profiles.for_uri(&uri);
+        let (bucket, may_move) = match &self.place {
+            Place::One(bucket) => (bucket.clone(), false),
+            Place::ByProfile(limiter) => {
+                let placed = profile.bucket_of(method, &uri, headers);
+                let may_move = profile.buckets().iter().any(|rule| rule.resource().is_some());
+                (self.memory.handle(limiter, placed)?, may_move)
+            }
+        };
+        let now = bucket.clock().steady();
+        let after = |span: Duration| {
+            now.saturating_add(Micros::try_from(span.as_micros()).unwrap_or(Micros::MAX / 4))
+        };
+        Ok(Trip {
+            bucket,
+            cost,
+            profile,
+            method: method.clone(),
+            headers: may_move.then(|| headers.clone()),
+            uri,
+            deadline_at: self.deadline.map(after),
+            tries: Tries::begin(retry, now),
+        })
+    }
+
+    /// Waits for the permit of the first try, and spends it. Cancel safe: dropped while waiting, it
+    /// takes nothing with it.
+    pub(crate) async fn go(&self, trip: &Trip<'_>) -> Result<(), Stopped> {
+        self.go_by(trip, trip.deadline_at).await
+    }
+
+    /// The same for a further try.
+    pub(crate) async fn go_again(&self, trip: &Trip<'_>) -> Result<(), Stopped> {
+        self.go_by(trip, Some(trip.tries.end(trip.deadline_at))).await
+    }
+
+    async fn go_by(&self, trip: &Trip<'_>, end: Option<Micros>) -> Result<(), Stopped> {
+        if trip.cost == 0 {
+            return Ok(());
+        }
+        let clock = trip.bucket.clock();
+        let call = trip.bucket.cost(trip.cost);
+        loop {
+            while let Some((now, until)) = self.rests_until(trip) {
+                if end.is_some_and(|end| until > end) {
+                    return Err(Stopped::Refused(Refusal {
+                        bucket: trip.bucket.name().to_owned(),
+                        retry_after: micros(until - now),
+                        cause: RefusedBy::Target { target: trip.uri.path().to_owned() },
+                        local: false,
+                    }));
+                }
+                clock.sleep(until - now).await;
+            }
+            let permit = match end {
+                None => call.acquire().await?,
+                Some(end) => match call.acquire_within(micros(end - clock.steady())).await? {
+                    Answer::Granted(permit) => permit,
+                    Answer::Refused(refusal) => return Err(Stopped::Refused(refusal)),
+                },
+            };
+            // The target may have been refused while this waited: then the place is another's.
+            if self.rests_until(trip).is_none() {
+                permit.spend();
+                return Ok(());
+            }
+        }
+    }
+
+    fn rests_until(&self, trip: &Trip<'_>) -> Option<(Micros, Micros)> {
+        let rests = &self.memory.rests;
+        if !rests.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let now = trip.bucket.clock().steady();
+        rests.until(&trip.place(), now).map(|until| (now, until))
+    }
+
+    /// Tells the fleet what an answer said, and says whether the request is to go out again, which
+    /// takes one of its retries.
+    ///
+    /// Failing to tell does not fail the request: it has been answered.
+    pub(crate) async fn heard(
+        &self,
+        trip: &mut Trip<'_>,
+        status: StatusCode,
+        headers: &HeaderMap,
+        may_repeat: bool,
+    ) -> bool {
+        if self.observes.as_ref().is_some_and(|observes| !observes(status)) {
+            return false;
+        }
+        let clock = trip.bucket.clock();
+        let reading = read(status.as_u16(), headers, None, clock.now(), trip.profile);
+        let moved = self.moved(trip, &reading);
+        let bucket = moved.as_ref().unwrap_or(&trip.bucket);
+        let heeded = bucket.heed(status.as_u16(), &reading, trip.uri.path(), trip.profile).await;
+        let now = clock.steady();
+        let wait = match heeded {
+            Ok(Observed::Nothing) => 0,
+            Ok(Observed::Suspended { left, .. }) => us(left),
+            Ok(Observed::BackOff(rest)) => {
+                self.memory.rests.rest(trip.place(), now + us(rest), now);
+                us(rest)
+            }
+            Err(error) => {
+                tracing::warn!(
+                    bucket = bucket.name(),
+                    %error,
+                    "what an answer said could not be told; only this process obeys"
+                );
+                let stated = reading.suspension.as_ref().map(|it| it.wait_us);
+                let rest = stated.filter(|wait| *wait > 0).unwrap_or(REST_UNTOLD);
+                self.memory.rests.rest(trip.place(), now + rest, now);
+                rest
+            }
+        };
+        may_repeat
+            && reading.answer.is_rate()
+            && trip.tries.take(&trip.method, status, now + wait, trip.deadline_at)
+    }
+
+    /// The bucket that an answer says the call belongs to, where that is another.
+    fn moved(&self, trip: &Trip<'_>, reading: &Reading<'_>) -> Option<Bucket> {
+        let (Place::ByProfile(limiter), Some(headers)) = (&self.place, &trip.headers) else {
+            return None;
+        };
+        if reading.is_silent() {
+            return None;
+        }
+        let placed = trip.profile.bucket_after(&trip.method, &trip.uri, headers, None, reading);
+        if placed.bucket == trip.bucket.name() {
+            return None;
+        }
+        self.memory.handle(limiter, placed).ok()
+    }
+}
+
+impl fmt::Debug for Pacer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pacer")
+            .field("place", &self.place)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Trip<'_> {
+    /// Whether a copy of the request may be needed.
+    pub(crate) fn may_repeat(&self) -> bool {
+        self.tries.has_more()
+    }
+
+    /// Bucket and target as one key: a bucket's name holds no control characters.
+    fn place(&self) -> String {
+        format!("{}\n{}", self.bucket.name(), self.uri.path())
+    }
+}
+
+impl Memory {
+    fn handle(&self, limiter: &Limiter, placed: super::Placed<'_>) -> Result<Bucket, Error> {
+        let mut handles = lock(&self.handles);
+        if let Some(bucket) = handles.young.get(&placed.bucket) {
+            return Ok(bucket.clone());
+        }
+        let bucket = match handles.old.remove(&placed.bucket) {
+            Some(bucket) => bucket,
+            None => limiter.bucket(&placed.bucket, placed.policy.clone())?,
+        };
+        if handles.young.len() >= HANDLES_MAX {
+            handles.old = std::mem::take(&mut handles.young);
+        }
+        handles.young.insert(placed.bucket, bucket.clone());
+        Ok(bucket)
+    }
+}
+
+impl Rests {
+    fn until(&self, place: &str, now: Micros) -> Option<Micros> {
+        let mut until = lock(&self.until);
+        until.retain(|_, until| *until > now);
+        self.any.store(!until.is_empty(), Ordering::Release);
+        until.get(place).copied()
+    }
+
+    fn rest(&self, place: String, end: Micros, now: Micros) {
+        let mut until = lock(&self.until);
+        until.retain(|_, until| *until > now);
+        if until.len() >= RESTS_MAX
+            && let Some(first) = until.iter().min_by_key(|(_, until)| **until)
+        {
+            let first = first.0.clone();
+            until.remove(&first);
+        }
+        let known = until.entry(place).or_insert(end);
+        *known = end.max(*known);
+        self.any.store(true, Ordering::Release);
+    }
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Bucket {
+    fn clock(&self) -> &Clock {
+        &self.line.shared.clock
+    }
+}
+
+/// A client that holds a connection already sends a path alone, and the host in a header.
+fn with_host(given: &Uri, headers: &HeaderMap) -> Uri {
+    let whole = || {
+        let host = headers.get(header::HOST)?.to_str().ok()?;
+        let mut parts = given.clone().into_parts();
+        parts.authority = Some(host.parse().ok()?);
+        parts.scheme = Some(uri::Scheme::HTTP);
+        parts.path_and_query.get_or_insert_with(|| uri::PathAndQuery::from_static("/"));
+        Uri::from_parts(parts).ok()
+    };
+    if given.host().is_some() { given.clone() } else { whole().unwrap_or_else(|| given.clone()) }
+}
+
+fn us(span: Duration) -> Micros {
+    Micros::try_from(span.as_micros()).unwrap_or(Micros::MAX / 4)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_end_of_handles_is_kept_and_those_in_use_stay() {
+        let limiter = Limiter::open("memory:").await.unwrap();
+        let pacer = Pacer::by_profile(&limiter);
+        let trip = |host: &str| {
+            let uri: Uri = format!("https://{host}/").parse().unwrap();
+            let trip = pacer.trip(&Method::GET, &uri, &HeaderMap::new(), None).unwrap();
+            trip.bucket
+        };
+        let used = trip("used.example");
+        for number in 0..5 * HANDLES_MAX {
+            trip(&format!("h{number}.example"));
+            assert!(Arc::ptr_eq(&trip("used.example").line, &used.line));
+        }
+        let handles = lock(&pacer.memory.handles);
+        assert!(handles.young.len() + handles.old.len() <= 2 * HANDLES_MAX);
+    }
+
+    #[test]
+    fn no_end_of_targets_rests_and_the_longest_stay() {
+        let rests = Rests::default();
+        for number in 0..10_000 {
+            rests.rest(number.to_string(), number + 1, 0);
+        }
+        assert_eq!(rests.until("9999", 0), Some(10_000));
+        assert!(lock(&rests.until).len() <= RESTS_MAX);
+        assert_eq!(rests.until("9999", 10_000), None);
+        assert!(!rests.any.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_path_alone_gets_the_host_of_its_header() {
+        let mut headers = HeaderMap::new();
+        headers.insert("host", "api.github.com:443".parse().unwrap());
+        let whole = with_host(&"/user?x=1".parse().unwrap(), &headers);
+        assert_eq!(whole.to_string(), "http://api.github.com:443/user?x=1");
+        for (uri, host) in [("/user", "not a host"), ("https://a.example/", "b.example")] {
+            headers.insert("host", host.parse().unwrap());
+            assert_eq!(with_host(&uri.parse().unwrap(), &headers).to_string(), uri);
+        }
+    }
+}
