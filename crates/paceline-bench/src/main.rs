@@ -15,6 +15,7 @@ mod fleet;
 mod host;
 mod latency;
 mod memory;
+mod middleware;
 mod outage;
 mod script;
 
@@ -40,11 +41,20 @@ fn main() {
     }
     let word = words.first().map(String::as_str).unwrap_or_default();
     type Measure = fn() -> Figure;
-    let measures: [(&str, Measure); 33] = [
+    let measures: [(&str, Measure); 36] = [
         ("memory, try_acquire and spend", || {
             memory::handle("memory, try_acquire and spend", 150.0)
         }),
         ("memory, the decision alone", || memory::decision("memory, the decision alone", 150.0)),
+        ("middleware, tower, by profile", || {
+            middleware::tower("middleware, tower, by profile", true, 2_000.0)
+        }),
+        ("middleware, tower, one bucket", || {
+            middleware::tower("middleware, tower, one bucket", false, 2_000.0)
+        }),
+        ("middleware, reqwest, by profile", || {
+            middleware::reqwest("middleware, reqwest, by profile", 2_000.0)
+        }),
         ("host, one process", || host::one_process("host, one process", 4.0)),
         ("host, opening and one decision", || {
             host::opening("host, opening and one decision", 1_000.0)

@@ -29,7 +29,9 @@ async fn is_granted(bucket: &Bucket) -> bool {
 }
 
 /// Whether a future is done after everything that can happen now has happened.
-pub(crate) async fn settled<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+pub(crate) async fn settled<T>(
+    mut future: Pin<&mut (impl Future<Output = T> + ?Sized)>,
+) -> Option<T> {
     for _ in 0..20 {
         let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
         if let Poll::Ready(value) = polled {
