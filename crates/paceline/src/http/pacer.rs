@@ -82,15 +82,15 @@ enum Place {
 /// What all clones remember.
 #[derive(Debug, Default)]
 struct Memory {
-    handles: Mutex<Handles>,
+    handles: Mutex<Recent<Bucket>>,
     rests: Rests,
 }
 
-/// Handles by name: those used lately, and those used before them.
-#[derive(Debug, Default)]
-struct Handles {
-    young: HashMap<String, Bucket>,
-    old: HashMap<String, Bucket>,
+/// Values by name: those used lately, and those used before them.
+#[derive(Debug)]
+struct Recent<V> {
+    young: HashMap<String, V>,
+    old: HashMap<String, V>,
 }
 
 /// Targets that were refused without a time, and when their rest is over.
@@ -349,19 +349,31 @@ impl Trip<'_> {
 
 impl Memory {
     fn handle(&self, limiter: &Limiter, placed: super::Placed<'_>) -> Result<Bucket, Error> {
-        let mut handles = lock(&self.handles);
-        if let Some(bucket) = handles.young.get(&placed.bucket) {
-            return Ok(bucket.clone());
+        let make = |name: &str| limiter.bucket(name, placed.policy.clone());
+        lock(&self.handles).get(placed.bucket, make)
+    }
+}
+
+impl<V: Clone> Recent<V> {
+    fn get<E>(&mut self, name: String, make: impl FnOnce(&str) -> Result<V, E>) -> Result<V, E> {
+        if let Some(value) = self.young.get(&name) {
+            return Ok(value.clone());
         }
-        let bucket = match handles.old.remove(&placed.bucket) {
-            Some(bucket) => bucket,
-            None => limiter.bucket(&placed.bucket, placed.policy.clone())?,
+        let value = match self.old.remove(&name) {
+            Some(value) => value,
+            None => make(&name)?,
         };
-        if handles.young.len() >= HANDLES_MAX {
-            handles.old = std::mem::take(&mut handles.young);
+        if self.young.len() >= HANDLES_MAX {
+            self.old = std::mem::take(&mut self.young);
         }
-        handles.young.insert(placed.bucket, bucket.clone());
-        Ok(bucket)
+        self.young.insert(name, value.clone());
+        Ok(value)
+    }
+}
+
+impl<V> Default for Recent<V> {
+    fn default() -> Self {
+        Self { young: HashMap::new(), old: HashMap::new() }
     }
 }
 
@@ -425,22 +437,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn no_end_of_handles_is_kept_and_those_in_use_stay() {
-        let limiter = Limiter::open("memory:").await.unwrap();
-        let pacer = Pacer::by_profile(&limiter);
-        let trip = |host: &str| {
-            let uri: Uri = format!("https://{host}/").parse().unwrap();
-            let trip = pacer.trip(&Method::GET, &uri, &HeaderMap::new(), None).unwrap();
-            trip.bucket
-        };
-        let used = trip("used.example");
-        for number in 0..5 * HANDLES_MAX {
-            trip(&format!("h{number}.example"));
-            assert!(Arc::ptr_eq(&trip("used.example").line, &used.line));
+    #[test]
+    fn no_end_of_handles_is_kept_and_those_in_use_stay() {
+        let mut recent = Recent::default();
+        let made = |made| move |_: &str| Ok::<_, Error>(made);
+        recent.get("in use".to_owned(), made(0)).unwrap();
+        for number in 1..5 * HANDLES_MAX {
+            recent.get(number.to_string(), made(number)).unwrap();
+            assert_eq!(recent.get("in use".to_owned(), made(number)).unwrap(), 0);
         }
-        let handles = lock(&pacer.memory.handles);
-        assert!(handles.young.len() + handles.old.len() <= 2 * HANDLES_MAX);
+        assert!(recent.young.len() + recent.old.len() <= 2 * HANDLES_MAX);
+        assert!(recent.get("bad".to_owned(), |_| Err(Error::input("no name"))).is_err());
     }
 
     #[test]
