@@ -8,5 +8,6 @@ mod limiter;
 mod meters;
 #[cfg(feature = "http")]
 mod observe;
+mod settle;
 mod tls;
 mod waiting;
