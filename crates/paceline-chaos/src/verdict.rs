@@ -17,6 +17,8 @@ use crate::worker::{TIMEOUT, Told};
 
 /// By when everybody has heard of a suspension: 100 ms, and what a loaded machine takes on top.
 const HEARD: Duration = Duration::from_millis(300);
+/// How much later its operator takes it to end, who reckons from when he was answered.
+const ENDED: Duration = Duration::from_millis(50);
 /// A decision this much beyond its bound hangs; less is a loaded machine.
 const HANGS: Duration = Duration::from_secs(1);
 /// After an event: by then processes use the bucket as it is after it. Connections that come back
@@ -112,8 +114,9 @@ impl Verdict {
         }
         for Suspended { bucket, from, to } in suspended {
             // A bucket that was forgotten meanwhile is not suspended; none is, faults come in turn.
-            let within =
-                |call: &&Call| call.bucket == bucket && call.at > from + HEARD && call.at < to;
+            let within = |call: &&Call| {
+                call.bucket == bucket && call.at > from + HEARD && call.at + ENDED < to
+            };
             if let Some(call) = calls.iter().find(within) {
                 broken.push(format!(
                     "{}: a call at {:.3?}, suspended from {from:.3?} to {to:.3?}",

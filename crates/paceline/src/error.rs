@@ -66,6 +66,11 @@ impl Error {
         Self { message: format!("bucket {name:?}: {}", self.message), ..self }
     }
 
+    /// The same failure, told with the server it happened at.
+    pub(crate) fn at(self, server: impl fmt::Display) -> Self {
+        Self { message: format!("{} (at {server})", self.message), ..self }
+    }
+
     /// Whether the store could not be reached or did not answer in time. Trying again later may
     /// succeed. The call may have been counted: a lost answer is reckoned as spent.
     #[must_use]

@@ -139,7 +139,9 @@ impl Sheet {
 
     /// What a call fails with, in its own words.
     pub(crate) fn failed(&mut self, error: &Error) {
-        let advice = if error.is_unavailable() {
+        let advice = if error.to_string().contains("cannot decide now") {
+            "mend what the server says of itself; until then calls get what --when-away (WhenAway) says"
+        } else if error.is_unavailable() {
             "see that the server runs and that host, port and network of the URL lead to it; until \
              then calls get what --when-away (WhenAway) says"
         } else if error.is_forbidden() {

@@ -158,12 +158,25 @@ impl Limiter {
     /// The names of all buckets, sorted.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When the store does not answer, or one of its servers; see
+    /// [`list_reachable`](Self::list_reachable).
     pub async fn list(&self) -> Result<Vec<String>, Error> {
-        self.shared.store.list().await.inspect_err(|error| {
+        match self.list_reachable().await {
+            (names, None) => Ok(names),
+            (_, Some(error)) => Err(error),
+        }
+    }
+
+    /// The names of the buckets on those servers that answer, sorted, and why others did not: in a
+    /// Cluster one node may be away.
+    pub async fn list_reachable(&self) -> (Vec<String>, Option<Error>) {
+        let listed = self.shared.store.list().await;
+        let (names, failed) = listed.unwrap_or_else(|error| (Vec::new(), Some(error)));
+        if let Some(error) = &failed {
             self.shared.counts.store_errors.add();
             self.shared.store.meters().failed(error);
-        })
+        }
+        (names, failed)
     }
 
     /// Stops a bucket for the whole fleet, until the later of its present end and `span` from now.

@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use paceline_core::{Booking, Micros};
+use paceline_core::{Ask, Booking, Decision, Micros, SPAN_MAX_US};
 
 use crate::line::Line;
+use crate::store::Taken;
 
 /// Permits of a bucket that may be dropped unspent while none was ever spent. A program that drops
 /// more seems to have forgotten [`Permit::spend`], and would call without any limit: from then on
 /// its permits count as spent, too.
 const UNSPENT_SUSPICIOUS: u64 = 16;
+
+/// Most operations for what one call has cost beyond its estimate.
+const CHARGES_MAX: usize = 64;
 
 /// When a place was due that nobody may have after this one: it goes back to the bucket.
 pub(crate) const LONG_AGO: Micros = Micros::MIN / 2;
@@ -65,6 +69,65 @@ impl InFlight {
             });
         }
     }
+}
+
+impl InFlight {
+    /// The answer has come and told what the call has really cost, where that is known only
+    /// afterwards: a model's tokens, points of a query. What was estimated too much goes back; what
+    /// was estimated too little is charged as if it had been asked for now, also where the bucket has
+    /// to be empty for a while for it. Done once, in the background; a process that dies before that,
+    /// and a store that does not answer, leave it at the estimate.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+    /// # let limiter = paceline::Limiter::open("memory:").await?;
+    /// # let tokens = limiter.bucket("model: tokens", "90000/m")?;
+    /// # async fn ask_the_model() -> u32 { 1_234 }
+    /// let call = tokens.cost(4_000).acquire().await?.in_flight();
+    /// let used = ask_the_model().await;
+    /// call.settle(used);
+    /// # assert!(limiter.status("model: tokens").await?.is_some_and(|it| it.quotas[0].remaining > 88_000));
+    /// # Ok(()) }
+    /// ```
+    pub fn settle(mut self, actual: u32) {
+        let Some((line, booking)) = self.sent.take() else { return };
+        let actual = i64::from(actual);
+        let kept = Booking { cost: booking.cost.min(actual), ..booking };
+        if actual < booking.cost {
+            give_back(&line, Booking { cost: booking.cost - actual, ..booking });
+        } else if actual > booking.cost {
+            in_background(&line, move |line| charge(line, actual - booking.cost));
+        }
+        if kept.cost > 0 {
+            InFlight { sent: Some((line, kept)) }.answered();
+        }
+    }
+}
+
+/// Takes what a call has cost beyond its estimate, in steps that the policy can hold.
+async fn charge(line: Arc<Line>, more: i64) {
+    let mut left = more;
+    for _ in 0..CHARGES_MAX {
+        let policy = Arc::clone(&line.waiting().policy);
+        let cost = left.min(policy.cost_max());
+        if cost <= 0 {
+            return;
+        }
+        let ask = Ask { cost, wait_max_us: SPAN_MAX_US };
+        match line.shared.store.take(&line.name, &policy, ask).await {
+            Ok(Taken { decision: Decision::Granted { .. }, .. }) => left -= cost,
+            // Another policy binds than was known, or the bucket is booked for ten years.
+            Ok(Taken { policy, .. }) => {
+                line.store_answered(policy);
+            }
+            Err(error) => {
+                let error = line.shared.failed(&line.name, error);
+                tracing::debug!(%error, "what a call has cost could not be charged");
+                return;
+            }
+        }
+    }
+    tracing::warn!(bucket = line.name, left, "a call has cost far more than its policy can hold");
 }
 
 /// Who granted a permit.

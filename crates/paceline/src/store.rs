@@ -247,15 +247,15 @@ impl Store {
         }
     }
 
-    /// The names of all buckets, sorted. Not a snapshot: what comes and goes meanwhile may be
-    /// missing or there.
-    pub(crate) async fn list(&self) -> Result<Vec<String>, Error> {
-        let mut names = match self.place() {
-            Place::Memory(memory) => memory.list(),
-            Place::Host(host) => host.list()?,
-            Place::Redis(redis) => redis.list().await?,
+    /// The names of all buckets, sorted, and what failed where one of several servers did not
+    /// answer. Not a snapshot: what comes and goes meanwhile may be missing or there.
+    pub(crate) async fn list(&self) -> Result<(Vec<String>, Option<Error>), Error> {
+        let (mut names, failed) = match self.place() {
+            Place::Memory(memory) => (memory.list(), None),
+            Place::Host(host) => (host.list()?, None),
+            Place::Redis(redis) => redis.list().await,
         };
         names.sort_unstable();
-        Ok(names)
+        Ok((names, failed))
     }
 }

@@ -19,19 +19,30 @@ pub(crate) struct List {
 impl List {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let limiter = context.store.open().await?;
-        let names = limiter.list().await?;
+        // What can be read is shown, also where a node of a Cluster is away.
+        let (names, failed) = limiter.list_reachable().await;
+        let exit = match failed {
+            None => Ok(Exit::DONE),
+            Some(error) if names.is_empty() => return Err(error.into()),
+            Some(error) => Err(error.into()),
+        };
         if !self.long {
             if context.json {
                 output::json(&names)?;
             } else if !names.is_empty() {
                 output::line(&names.join("\n"))?;
             }
-            return Ok(Exit::DONE);
+            return exit;
         }
         let mut buckets = Vec::new();
         for name in &names {
-            // One that has evaporated meanwhile is left out.
-            buckets.extend(limiter.status(name).await?);
+            // One that has evaporated meanwhile is left out, and where something is away already,
+            // what has gone since.
+            match limiter.status(name).await {
+                Ok(status) => buckets.extend(status),
+                Err(error) if exit.is_ok() => return Err(error.into()),
+                Err(_) => {}
+            }
         }
         if context.json {
             output::json(&buckets.iter().map(status::as_json).collect::<Vec<_>>())?;
@@ -50,6 +61,6 @@ impl List {
             }
             output::line(&table.trim_fmt())?;
         }
-        Ok(Exit::DONE)
+        exit
     }
 }

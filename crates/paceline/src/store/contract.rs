@@ -195,7 +195,7 @@ pub(crate) async fn what_only_looks_makes_no_bucket(tested: Tested) {
     let never = tested.take("api", &policy("0/s"), 1, 0).await;
     assert!(matches!(never, Decision::Never { cost_max: 0, .. }), "{never:?}");
     assert_eq!(tested.bucket("api").await, None);
-    assert!(tested.store.list().await.unwrap().is_empty());
+    assert!(tested.store.list().await.unwrap().0.is_empty());
 }
 
 pub(crate) async fn c23_parallel_first_calls_get_the_burst_and_no_more(tested: Tested) {
@@ -321,7 +321,7 @@ pub(crate) async fn a_name_without_a_bucket_can_be_suspended(tested: Tested) {
     let two = policy("2/h");
     let denied = tested.take("api", &two, 1, 0).await;
     assert!(matches!(denied, Decision::Denied { cause: Cause::Suspended, .. }), "{denied:?}");
-    assert_eq!(tested.store.list().await.unwrap(), ["api"]);
+    assert_eq!(tested.store.list().await.unwrap().0, ["api"]);
     tested.store.resume("api").await.unwrap();
     assert!(tested.takes("api", &two, 2).await);
     assert!(!tested.takes("api", &two, 1).await);
@@ -380,11 +380,11 @@ pub(crate) async fn c29_odd_names_are_buckets_of_their_own(tested: Tested) {
         assert!(!tested.takes(name, &once, 1).await, "{name}");
     }
     names.sort_unstable();
-    assert_eq!(tested.store.list().await.unwrap(), names);
+    assert_eq!(tested.store.list().await.unwrap().0, names);
     for name in names {
         assert!(tested.store.delete(name).await.unwrap(), "{name}");
     }
-    assert!(tested.store.list().await.unwrap().is_empty());
+    assert!(tested.store.list().await.unwrap().0.is_empty());
 }
 
 pub(crate) async fn a_deleted_bucket_starts_anew(tested: Tested) {
@@ -410,5 +410,5 @@ pub(crate) async fn a_pinned_policy_outlives_the_idle_bucket(tested: Tested) {
     tested.advance(Duration::from_secs(86_400 * 365));
     assert!(tested.takes("api", &own, 1).await);
     assert!(!tested.takes("api", &own, 1).await);
-    assert_eq!(tested.store.list().await.unwrap(), ["api"]);
+    assert_eq!(tested.store.list().await.unwrap().0, ["api"]);
 }

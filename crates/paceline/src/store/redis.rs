@@ -31,6 +31,7 @@ use paceline_core::script::{self, Call};
 use paceline_core::{Ask, Booking, Group, Look, Micros, Policy, Suspension};
 use redis::Value;
 
+use self::connection::Connector;
 use self::failure::Failure;
 use self::route::Route;
 use self::url::RedisUrl;
@@ -163,40 +164,46 @@ impl Redis {
         Ok(was)
     }
 
-    /// Names by SCAN, which never blocks a server for long, of all servers one after the other.
-    /// Each step is bounded in time.
-    pub(crate) async fn list(&self) -> Result<Vec<String>, Error> {
-        let pattern = format!("{}{{*}}", globbed(&self.prefix));
+    /// Names by SCAN, which never blocks a server for long, of all servers one after the other; and
+    /// what failed where one did not answer. Each step is bounded in time.
+    pub(crate) async fn list(&self) -> (Vec<String>, Option<Error>) {
         // Says why where there is no server.
-        self.route.any()?;
+        let mut failed = self.route.any().err();
         let mut names = Vec::new();
         for server in self.route.all() {
-            let mut cursor = 0_u64;
-            loop {
-                let mut scan = redis::cmd("SCAN");
-                scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-                let step = async {
-                    let reply = server.send(&scan, false, 0).await;
-                    reply.map_err(|failure| failure.told(server.server(), &pattern))
-                };
-                let reply = tokio::time::timeout(self.timeout, step).await;
-                let reply = reply.unwrap_or_else(|_| {
-                    server.suspect();
-                    Err(self.late(server.server()))
-                })?;
-                let (next, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value(reply)
-                    .map_err(|error| unreadable(error.to_string()))?;
-                names.extend(keys.iter().filter_map(|key| self.name(key)));
-                if next == 0 {
-                    break;
-                }
-                cursor = next;
+            if let Err(error) = self.list_of(&server, &mut names).await {
+                failed = Some(error);
             }
         }
         // SCAN may tell a key twice, and two servers while its slot moves.
         names.sort_unstable();
         names.dedup();
-        Ok(names)
+        (names, failed)
+    }
+
+    async fn list_of(&self, server: &Connector, names: &mut Vec<String>) -> Result<(), Error> {
+        let pattern = format!("{}{{*}}", globbed(&self.prefix));
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+            let step = async {
+                let reply = server.send(&scan, false, 0).await;
+                reply.map_err(|failure| failure.told(server.server(), &pattern))
+            };
+            let reply = tokio::time::timeout(self.timeout, step).await;
+            let reply = reply.unwrap_or_else(|_| {
+                server.suspect();
+                Err(self.late(server.server()))
+            })?;
+            let (next, keys): (u64, Vec<Vec<u8>>) =
+                redis::from_redis_value(reply).map_err(|error| unreadable(error.to_string()))?;
+            names.extend(keys.iter().filter_map(|key| self.name(key)));
+            if next == 0 {
+                return Ok(());
+            }
+            cursor = next;
+        }
     }
 
     /// Hash-tagged, so that the bucket can live in a Cluster.

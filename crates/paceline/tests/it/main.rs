@@ -10,6 +10,7 @@ mod meters;
 mod observe;
 #[cfg(feature = "reqwest")]
 mod reqwest;
+mod settle;
 mod tls;
 #[cfg(feature = "tower")]
 mod tower;

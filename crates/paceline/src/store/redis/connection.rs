@@ -347,8 +347,8 @@ impl Shared {
                     let client = Arc::new(sentinels.client(&address)?);
                     match self.reach(&client).await {
                         Ok(connection) => return Ok((connection, (address, client))),
-                        Err(error) if error.is_unavailable() => last = Some(error),
-                        Err(error) => return Err(error),
+                        Err(error) if error.is_unavailable() => last = Some(error.at(&address)),
+                        Err(error) => return Err(error.at(&address)),
                     }
                 }
                 Err(last.unwrap_or_else(|| {
@@ -370,6 +370,14 @@ impl Shared {
         let mut answers = answers.into_iter().map(Value::extract_error);
         match answers.next() {
             Some(Ok(Value::Array(role))) => {
+                if let Some(Value::BulkString(role)) = role.first()
+                    && role == b"sentinel"
+                {
+                    return Err(Error::incompatible(format!(
+                        "{} is a sentinel; name the store redis+sentinel://host/service",
+                        self.server
+                    )));
+                }
                 if let Some(Value::BulkString(role)) = role.first()
                     && role != b"master"
                 {

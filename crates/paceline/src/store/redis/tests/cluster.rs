@@ -8,7 +8,7 @@ use paceline_core::Suspension;
 use paceline_testkit::{RedisCluster, RedisServer, Reply, ScriptedServer};
 
 use super::super::cluster::slot;
-use super::{BOUND, SHORT, comes_back, granted, left, open, policy, take};
+use super::{BOUND, SHORT, comes_back, granted, left, listed, open, policy, take};
 use crate::clock::{Clock, ManualClock};
 use crate::store::Store;
 use crate::store::contract::{START, Tested, contract};
@@ -50,11 +50,11 @@ async fn buckets_lie_on_all_nodes_and_are_listed_and_deleted_there() {
         assert_eq!(node.command_stats("keys"), None);
     }
     names.sort_unstable();
-    assert_eq!(store.list().await.unwrap(), names);
+    assert_eq!(listed(&store).await, names);
     for name in &names {
         assert!(store.delete(name).await.unwrap(), "{name}");
     }
-    assert_eq!(store.list().await.unwrap(), Vec::<String>::new());
+    assert_eq!(listed(&store).await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -148,6 +148,20 @@ async fn a_cluster_without_its_majority_decides_nothing() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     panic!("goes on without a majority");
+}
+
+#[tokio::test]
+async fn what_the_nodes_that_are_there_have_is_listed_with_what_is_missing() {
+    let cluster = RedisCluster::builder().replicas(0).config("cluster-require-full-coverage", "no");
+    let cluster = cluster.start();
+    let store = open(&cluster.url(), SHORT).await.unwrap();
+    for name in names() {
+        assert!(granted(take(&store, &name, &policy("1/h")).await), "{name}");
+    }
+    cluster.kill(0);
+    let (left, failed) = store.list().await;
+    assert!(!left.is_empty() && left.len() < names().len(), "{left:?}");
+    assert!(failed.is_some_and(|error| error.is_unavailable()));
 }
 
 #[tokio::test]

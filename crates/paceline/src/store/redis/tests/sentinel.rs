@@ -107,6 +107,14 @@ async fn most_sentinels_are_believed_and_the_server_must_agree() {
 }
 
 #[tokio::test]
+async fn a_sentinel_named_as_a_server_is_told_so() {
+    let set = SentinelSet::start();
+    let error = open(&format!("redis://127.0.0.1:{}", set.sentinel_ports()[0]), BOUND).await;
+    let error = error.unwrap_err();
+    assert!(error.is_incompatible() && error.to_string().contains("redis+sentinel"), "{error}");
+}
+
+#[tokio::test]
 async fn a_wrong_password_of_the_sentinels_is_told_at_the_door() {
     let guarded = RedisServer::builder().password("open sesame").start();
     let url = format!("redis+sentinel://{}/main?sentinel_password=hush", guarded.addr());
