@@ -285,14 +285,10 @@ impl Pacer {
         let moved = self.moved(trip, &reading);
         let bucket = moved.as_ref().unwrap_or(&trip.bucket);
         let heeded = bucket.heed(status.as_u16(), &reading, trip.uri.path(), trip.profile).await;
-        let now = clock.steady();
-        let wait = match heeded {
-            Ok(Observed::Nothing) => 0,
-            Ok(Observed::Suspended { left, .. }) => us(left),
-            Ok(Observed::BackOff(rest)) => {
-                self.memory.rests.rest(trip.place(), now + us(rest), now);
-                us(rest)
-            }
+        let (wait, rests) = match heeded {
+            Ok(Observed::Nothing) => return false,
+            Ok(Observed::Suspended { left, .. }) => (us(left), false),
+            Ok(Observed::BackOff(rest)) => (us(rest), true),
             Err(error) => {
                 tracing::warn!(
                     bucket = bucket.name(),
@@ -300,11 +296,13 @@ impl Pacer {
                     "what an answer said could not be told; only this process obeys"
                 );
                 let stated = reading.suspension.as_ref().map(|it| it.wait_us);
-                let rest = stated.filter(|wait| *wait > 0).unwrap_or(REST_UNTOLD);
-                self.memory.rests.rest(trip.place(), now + rest, now);
-                rest
+                (stated.filter(|wait| *wait > 0).unwrap_or(REST_UNTOLD), true)
             }
         };
+        let now = clock.steady();
+        if rests {
+            self.memory.rests.rest(trip.place(), now + wait, now);
+        }
         may_repeat
             && reading.answer.is_rate()
             && trip.tries.take(&trip.method, status, now + wait, trip.deadline_at)
