@@ -87,7 +87,7 @@ impl Middleware for PacelineMiddleware {
         let pacer = &self.pacer;
         let uri = uri_of(&request).map_err(Stopped::Failed)?;
         let mut trip = pacer
-            .trip(request.method(), &uri, request.headers(), self.retry.as_ref())
+            .trip(request.method(), uri, request.headers(), self.retry.as_ref())
             .map_err(Stopped::Failed)?;
         pacer.go(&trip).await?;
         loop {

@@ -179,7 +179,7 @@ where
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let PacelineLayer { pacer, retry, replay } = self.layer.clone();
         Box::pin(async move {
-            let (method, uri) = (request.method(), request.uri());
+            let (method, uri) = (request.method(), request.uri().clone());
             let mut trip = pacer
                 .trip(method, uri, request.headers(), retry.as_ref())
                 .map_err(Error::Limiter)?;

@@ -83,6 +83,8 @@ enum Place {
 #[derive(Debug, Default)]
 struct Memory {
     handles: Mutex<Recent<Bucket>>,
+    /// Targets whose answers named another bucket than their profile did, and that bucket.
+    moved: Mutex<Recent<Bucket>>,
     rests: Rests,
 }
 
@@ -181,7 +183,7 @@ impl Pacer {
     pub(crate) fn trip<'a>(
         &'a self,
         method: &Method,
-        uri: &Uri,
+        uri: Uri,
         headers: &HeaderMap,
         retry: Option<&'a super::Retry>,
     ) -> Result<Trip<'a>, Error> {
@@ -194,7 +196,11 @@ impl Pacer {
             Place::ByProfile(limiter) => {
                 let placed = profile.bucket_of(method, &uri, headers);
                 let may_move = profile.buckets().iter().any(|rule| rule.resource().is_some());
-                (self.memory.handle(limiter, placed)?, may_move)
+                let moved = if may_move { self.memory.moved(method, &uri, &placed) } else { None };
+                match moved {
+                    Some(bucket) => (bucket, may_move),
+                    None => (self.memory.handle(limiter, placed)?, may_move),
+                }
             }
         };
         let now = bucket.clock().steady();
@@ -280,10 +286,12 @@ impl Pacer {
         if self.observes.as_ref().is_some_and(|observes| !observes(status)) {
             return false;
         }
-        let clock = trip.bucket.clock();
-        let reading = read(status.as_u16(), headers, None, clock.now(), trip.profile);
-        let moved = self.moved(trip, &reading);
-        let bucket = moved.as_ref().unwrap_or(&trip.bucket);
+        let now = trip.bucket.clock().now();
+        let reading = read(status.as_u16(), headers, None, now, trip.profile);
+        if let Some(bucket) = self.named(trip, &reading) {
+            trip.bucket = bucket;
+        }
+        let bucket = &trip.bucket;
         let heeded = bucket.heed(status.as_u16(), &reading, trip.uri.path(), trip.profile).await;
         let (wait, rests) = match heeded {
             Ok(Observed::Nothing) => return false,
@@ -299,7 +307,7 @@ impl Pacer {
                 (stated.filter(|wait| *wait > 0).unwrap_or(REST_UNTOLD), true)
             }
         };
-        let now = clock.steady();
+        let now = bucket.clock().steady();
         if rests {
             self.memory.rests.rest(trip.place(), now + wait, now);
         }
@@ -308,19 +316,24 @@ impl Pacer {
             && trip.tries.take(&trip.method, status, now + wait, trip.deadline_at)
     }
 
-    /// The bucket that an answer says the call belongs to, where that is another.
-    fn moved(&self, trip: &Trip<'_>, reading: &Reading<'_>) -> Option<Bucket> {
+    /// The bucket that an answer names, where that is another. The next call of the same target
+    /// waits for that one, too.
+    fn named(&self, trip: &Trip<'_>, reading: &Reading<'_>) -> Option<Bucket> {
         let (Place::ByProfile(limiter), Some(headers)) = (&self.place, &trip.headers) else {
             return None;
         };
-        if reading.is_silent() {
+        if reading.binding().is_none_or(|limit| limit.name.is_empty()) {
             return None;
         }
-        let placed = trip.profile.bucket_after(&trip.method, &trip.uri, headers, None, reading);
-        if placed.bucket == trip.bucket.name() {
+        let Trip { profile, method, uri, bucket, .. } = trip;
+        let named = profile.bucket_after(method, uri, headers, None, reading);
+        if named.bucket == bucket.name() {
             return None;
         }
-        self.memory.handle(limiter, placed).ok()
+        let key = target_of(method, uri, &profile.bucket_of(method, uri, headers).bucket);
+        let bucket = self.memory.handle(limiter, named).ok()?;
+        lock(&self.memory.moved).put(key, bucket.clone());
+        Some(bucket)
     }
 }
 
@@ -350,6 +363,16 @@ impl Memory {
         let make = |name: &str| limiter.bucket(name, placed.policy.clone());
         lock(&self.handles).get(placed.bucket, make)
     }
+
+    /// The bucket that an earlier answer of the target named.
+    fn moved(&self, method: &Method, uri: &Uri, placed: &super::Placed<'_>) -> Option<Bucket> {
+        let mut moved = lock(&self.moved);
+        // No answer has named another: the usual case, for which no key is made.
+        if moved.young.is_empty() {
+            return None;
+        }
+        moved.get(target_of(method, uri, &placed.bucket), |_| Err(())).ok()
+    }
 }
 
 impl<V: Clone> Recent<V> {
@@ -361,11 +384,15 @@ impl<V: Clone> Recent<V> {
             Some(value) => value,
             None => make(&name)?,
         };
+        self.put(name, value.clone());
+        Ok(value)
+    }
+
+    fn put(&mut self, name: String, value: V) {
         if self.young.len() >= HANDLES_MAX {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.insert(name, value.clone());
-        Ok(value)
+        self.young.insert(name, value);
     }
 }
 
@@ -410,8 +437,13 @@ impl Bucket {
     }
 }
 
+/// A target as a key; a bucket's name holds no control characters.
+fn target_of(method: &Method, uri: &Uri, bucket: &str) -> String {
+    format!("{bucket}\n{method} {}", uri.path())
+}
+
 /// A client that holds a connection already sends a path alone, and the host in a header.
-fn with_host(given: &Uri, headers: &HeaderMap) -> Uri {
+fn with_host(given: Uri, headers: &HeaderMap) -> Uri {
     let whole = || {
         let host = headers.get(header::HOST)?.to_str().ok()?;
         let mut parts = given.clone().into_parts();
@@ -420,7 +452,8 @@ fn with_host(given: &Uri, headers: &HeaderMap) -> Uri {
         parts.path_and_query.get_or_insert_with(|| uri::PathAndQuery::from_static("/"));
         Uri::from_parts(parts).ok()
     };
-    if given.host().is_some() { given.clone() } else { whole().unwrap_or_else(|| given.clone()) }
+    let whole = if given.host().is_none() { whole() } else { None };
+    whole.unwrap_or(given)
 }
 
 fn us(span: Duration) -> Micros {
@@ -464,11 +497,11 @@ mod tests {
     fn a_path_alone_gets_the_host_of_its_header() {
         let mut headers = HeaderMap::new();
         headers.insert("host", "api.github.com:443".parse().unwrap());
-        let whole = with_host(&"/user?x=1".parse().unwrap(), &headers);
+        let whole = with_host("/user?x=1".parse().unwrap(), &headers);
         assert_eq!(whole.to_string(), "http://api.github.com:443/user?x=1");
         for (uri, host) in [("/user", "not a host"), ("https://a.example/", "b.example")] {
             headers.insert("host", host.parse().unwrap());
-            assert_eq!(with_host(&uri.parse().unwrap(), &headers).to_string(), uri);
+            assert_eq!(with_host(uri.parse().unwrap(), &headers).to_string(), uri);
         }
     }
 }

@@ -354,31 +354,49 @@ async fn costs_and_observed_statuses_are_the_users() {
 }
 
 #[tokio::test]
-async fn c36_an_answer_stops_the_bucket_that_it_names() {
+async fn c36_an_answer_stops_the_bucket_that_it_names_and_its_target_waits_for_that() {
     let mut world = world("1/s").await;
-    let pacer = Pacer::by_profile(&world.limiter);
-    let service = PacelineLayer::new(pacer).layer(world.wire.clone());
-    let request = Request::get("https://api.github.com/user").header("authorization", "Bearer x");
-    let mut call = call(&service, request.body(String::new()).unwrap());
-    assert!(settled(call.as_mut()).await.is_none());
+    let layer = PacelineLayer::new(Pacer::by_profile(&world.limiter)).retry(Retry::times(1));
+    let service = layer.layer(world.wire.clone());
+    let request = |path: &str| {
+        let request = Request::get(format!("https://api.github.com{path}"));
+        request.header("authorization", "Bearer x").body(String::new()).unwrap()
+    };
+    let mut tried_again = call(&service, request("/named"));
+    assert!(settled(tried_again.as_mut()).await.is_none());
     let reset = (START / 1_000_000 + 40).to_string();
-    world.arrived().answer(
-        403,
-        &[
-            ("x-ratelimit-resource", "search"),
-            ("x-ratelimit-limit", "30"),
-            ("x-ratelimit-remaining", "0"),
-            ("x-ratelimit-reset", &reset),
-        ],
-    );
-    assert_eq!(status(&mut call).await, 403);
+    let headers = [
+        ("x-ratelimit-resource", "search"),
+        ("x-ratelimit-limit", "30"),
+        ("x-ratelimit-remaining", "0"),
+        ("x-ratelimit-reset", &*reset),
+    ];
+    world.arrived().answer(403, &headers);
+    assert!(settled(tried_again.as_mut()).await.is_none());
     let mut suspended = Vec::new();
     for name in world.limiter.list().await.unwrap() {
         let status = world.limiter.status(&name).await.unwrap().unwrap();
         suspended.push((name, status.suspension.is_some()));
     }
-    let buckets = |it: &str| suspended.iter().find(|(name, _)| name.contains(it)).unwrap().1;
-    assert!(buckets("search") && !buckets("core"), "{suspended:?}");
+    let is_held = |it: &str| suspended.iter().find(|(name, _)| name.contains(it)).unwrap().1;
+    assert!(is_held("search") && !is_held("core"), "{suspended:?}");
+    // Others of the core go on. The target that was named waits, and so does its retry.
+    world.clock.advance(ms(10_000));
+    let mut other = call(&service, request("/other"));
+    assert!(settled(other.as_mut()).await.is_none());
+    assert_eq!(world.arrived().request.uri().path(), "/other");
+    let mut waits = call(&service, request("/named"));
+    assert!(settled(waits.as_mut()).await.is_none());
+    world.clock.advance(ms(29_999));
+    assert!(settled(tried_again.as_mut()).await.is_none());
+    assert!(settled(waits.as_mut()).await.is_none() && world.is_quiet());
+    for _ in 0..30 {
+        world.clock.advance(ms(100));
+        assert!(settled(tried_again.as_mut()).await.is_none());
+        assert!(settled(waits.as_mut()).await.is_none());
+    }
+    world.arrived();
+    world.arrived();
 }
 
 #[tokio::test]
