@@ -15,7 +15,8 @@ const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArgs {
     /// Where the buckets are: host: (this machine), host:/path, memory: (this process),
-    /// redis://[user:password@]host[:port][/db][?prefix=] or rediss://…
+    /// redis://[user:password@]host[:port][/db], redis+sentinel://host[,host…]/service,
+    /// redis-cluster://host[,host…], with rediss… for TLS, and ?prefix= and more (OPERATING.md)
     #[arg(long, global = true, value_name = "URL", env = paceline::STORE_VARIABLE, default_value = STORE_DEFAULT, hide_env_values = true)]
     pub(crate) store: String,
 

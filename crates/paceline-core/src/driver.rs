@@ -6,7 +6,8 @@
 //! All waiters stand in one line. One flight to the store at a time asks for many of them at once,
 //! and brings back a sight of the bucket's clock, which says of every place booked before whether
 //! it still stands. A waiter that slept for its place goes only on a sight that is fresh; so no
-//! call starts in a suspension that is older than [`FRESH_US`], even where nobody was told of it.
+//! call starts in a suspension that is older than [`FRESH_US`] (or than twice the way to a store far
+//! away), even where nobody was told of it.
 //! How far ahead a process may book, and how much at once, is decided by turns: they make processes
 //! share by max-min without knowing of each other.
 //!

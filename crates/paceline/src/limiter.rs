@@ -94,7 +94,10 @@ pub struct LimiterBuilder {
 
 impl Limiter {
     /// Opens the store of a URL: `memory:`, `host:`, `host:/path`,
-    /// `redis://[user:password@]host[:port][/db][?prefix=]` or `rediss://`.
+    /// `redis://[user:password@]host[:port][/db]`, `redis+sentinel://host[,host…]/service[/db]`,
+    /// `redis-cluster://host[,host…]`; `rediss…` for TLS. Behind them `?prefix=`, `replicas=` (how
+    /// many replicas must have a change before it is answered), `ca=`, `cert=`, `key=`,
+    /// `sentinel_user=` and `sentinel_password=`.
     ///
     /// A Redis server that is away is no error here: calls then get what
     /// [`WhenAway`] says, and the connection is made as soon as the server is back.

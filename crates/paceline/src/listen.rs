@@ -11,9 +11,11 @@ use tokio::sync::watch;
 use crate::limiter::Shared;
 use crate::line::Line;
 
-/// Between two attempts to subscribe; it doubles up to the longest.
+/// Between two attempts to subscribe; it doubles up to the longest: where the server is away, and
+/// where it does not allow it.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
-const PAUSE_LONGEST: Duration = Duration::from_secs(30);
+const PAUSE_LONGEST: Duration = Duration::from_secs(1);
+const PAUSE_LONGEST_REFUSED: Duration = Duration::from_secs(30);
 
 impl Shared {
     /// Sees to it that changes are listened for.
@@ -54,7 +56,7 @@ impl Drop for Listening {
 
 /// Listens until the limiter is gone, which the end of `alive` tells.
 async fn listen(listening: Listening, mut alive: watch::Receiver<usize>) {
-    let mut pause = PAUSE_FIRST;
+    let (mut pause, mut longest) = (PAUSE_FIRST, PAUSE_LONGEST);
     loop {
         let Some(shared) = listening.shared.upgrade() else { return };
         match shared.store.words().await {
@@ -83,6 +85,8 @@ async fn listen(listening: Listening, mut alive: watch::Receiver<usize>) {
             }
             Err(error) => {
                 drop(shared);
+                longest =
+                    if error.is_unavailable() { PAUSE_LONGEST } else { PAUSE_LONGEST_REFUSED };
                 tracing::debug!(%error, "hears of no changes; waiters look more often");
             }
         }
@@ -90,7 +94,7 @@ async fn listen(listening: Listening, mut alive: watch::Receiver<usize>) {
             () = tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)) => {}
             () = gone(&mut alive) => return,
         }
-        pause = (pause * 2).min(PAUSE_LONGEST);
+        pause = (pause * 2).min(longest);
     }
 }
 

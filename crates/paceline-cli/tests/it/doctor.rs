@@ -217,6 +217,20 @@ fn sentinels_and_replicas_that_are_missing_or_late_are_risks() {
 }
 
 #[test]
+fn a_replica_that_could_not_take_over_is_a_risk() {
+    let set = SentinelSet::builder().config("appendonly", "yes").start();
+    // Rights and settings are not replicated.
+    let user = ["ACL", "SETUSER", "worker", "on", ">secret", "~*", "&*", "+@all"];
+    set.primary().command(&user);
+    let url = set.url().replace("://", "://worker:secret@");
+    finds(&examined(&url, 1), "risk", "a replica that may take over does not let us work");
+    set.replicas()[0].command(&user);
+    examined(&url, 0);
+    set.replicas()[0].command(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
+    finds(&examined(&url, 1), "risk", "volatile-lru");
+}
+
+#[test]
 fn a_cluster_is_looked_at_node_by_node() {
     let cluster = RedisCluster::builder().config("appendonly", "yes").start();
     let json = examined(&cluster.url(), 0);

@@ -23,8 +23,9 @@ use self::info::{Info, Replicas};
 use self::rights::{Missing, Right};
 use super::Redis;
 use super::address::Address;
-use super::connection::{Connector, Finds, connect};
+use super::connection::{Connector, Finds, connect, no_connection};
 use super::failure::Failure;
+use super::sentinel::Sentinels;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::examination::{
@@ -71,12 +72,50 @@ impl Redis {
                 format!("a Cluster of {} primaries and {replicas} replicas", probes.len()),
             );
         }
+        if let (Some(sentinels), [primary]) = (self.route.sentinels(), &probes[..])
+            && let Some(at) = primary.connector.address()
+        {
+            let addresses = primary.info.replica_addresses();
+            let addresses = addresses.iter().filter_map(|told| Address::told(told, &at));
+            let looks = addresses.map(|address| self.examine_heir(sentinels, address));
+            join_all(looks).await.into_iter().for_each(|sheet| found.take_in(sheet));
+        }
         found.take_in(whole);
         // One after the other: at once they would measure each other.
         for mut probe in probes {
             probe.measure().await;
             found.take_in(probe.sheet);
         }
+    }
+
+    /// Whether a replica could take over: it lets us in, and keeps what it is given.
+    async fn examine_heir(&self, sentinels: &Sentinels, address: Address) -> Sheet {
+        let mut sheet = Sheet::of_server(address.to_string());
+        let asking = async {
+            let client = sentinels.client(&address)?;
+            let cannot = |error| no_connection(&error, &address.to_string());
+            let mut connection = connect(&client).await.map_err(cannot)?;
+            redis::cmd("INFO").arg("memory").query_async::<String>(&mut connection).await.or_else(
+                // Who may not ask is let in all the same.
+                |error| {
+                    if error.code() == Some("NOPERM") {
+                        Ok(String::new())
+                    } else {
+                        Err(cannot(error))
+                    }
+                },
+            )
+        };
+        let answer = tokio::time::timeout(self.timeout * 2, asking).await;
+        match answer.unwrap_or_else(|_| Err(self.late(&address.to_string()))) {
+            Ok(info) => Info::read(&info).judge_memory(&mut sheet),
+            Err(error) => sheet.risk(
+                format!("a replica that may take over does not let us work: {error}"),
+                "see that it is reached from here, and that it has the same password and the same ACL \
+                 users as the primary; they are not replicated",
+            ),
+        }
+        sheet
     }
 
     /// Whether the servers make the whole that the URL names.

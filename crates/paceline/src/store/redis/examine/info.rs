@@ -57,6 +57,11 @@ impl Info {
         self.replicas().iter().any(Replica::lags)
     }
 
+    /// Where its replicas are, as they tell it.
+    pub(super) fn replica_addresses(&self) -> Vec<String> {
+        self.replicas().into_iter().map(|replica| replica.at).collect()
+    }
+
     fn replicas(&self) -> Vec<Replica> {
         let written = self.number("master_repl_offset").unwrap_or(0);
         let replica = |index: usize| {
