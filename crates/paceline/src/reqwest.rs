@@ -21,7 +21,7 @@
 //! inside of one call, and take none.
 //!
 //! A request that did not go out has an error of `reqwest_middleware`'s, with ours inside: a
-//! [`Refusal`](crate::Refusal), which says when to come back, or an [`Error`](crate::Error).
+//! [`Refusal`](crate::Refusal), which says when to come back, or an [`Error`].
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
