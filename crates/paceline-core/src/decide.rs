@@ -3,7 +3,8 @@
 //! side by side: same names, same order. They change in the same commit.
 //!
 //! Every function takes the slot where a store keeps the bucket (`None`: nothing is remembered)
-//! and says whether it changed what is in there; a refusal changes nothing.
+//! and says whether it changed what is in there. A refusal changes nothing but the clock, where that
+//! has stepped back.
 
 use std::sync::Arc;
 

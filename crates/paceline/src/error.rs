@@ -15,6 +15,8 @@ pub struct Error {
 pub(crate) enum Kind {
     /// The store did not answer in time, or cannot be reached.
     Unavailable,
+    /// It answered that it cannot decide now: it is full, loads, or is cut off from its Cluster.
+    Unable,
     /// The store answered, but not as ours would: another type under our key, a newer format, a
     /// server too old, a script error.
     Incompatible,
@@ -35,6 +37,10 @@ impl Error {
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(Kind::Unavailable, message)
+    }
+
+    pub(crate) fn unable(message: impl Into<String>) -> Self {
+        Self::new(Kind::Unable, message)
     }
 
     pub(crate) fn incompatible(message: impl Into<String>) -> Self {
@@ -75,7 +81,7 @@ impl Error {
     /// succeed. The call may have been counted: a lost answer is reckoned as spent.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        self.kind == Kind::Unavailable
+        matches!(self.kind, Kind::Unavailable | Kind::Unable)
     }
 
     /// Whether the store holds or is something this version cannot work with: a key of another

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::error::Error;
+use crate::error::{Error, Kind};
 
 /// A store as it was found.
 #[derive(Debug, Clone)]
@@ -139,7 +139,7 @@ impl Sheet {
 
     /// What a call fails with, in its own words.
     pub(crate) fn failed(&mut self, error: &Error) {
-        let advice = if error.to_string().contains("cannot decide now") {
+        let advice = if error.kind() == Kind::Unable {
             "mend what the server says of itself; until then calls get what --when-away (WhenAway) says"
         } else if error.is_unavailable() {
             "see that the server runs and that host, port and network of the URL lead to it; until \

@@ -90,7 +90,7 @@ impl StoreMeters {
 
     pub(crate) fn failed(&self, error: &Error) {
         match error.kind() {
-            Kind::Unavailable => self.unavailable.increment(1),
+            Kind::Unavailable | Kind::Unable => self.unavailable.increment(1),
             Kind::Forbidden => self.forbidden.increment(1),
             Kind::Incompatible => self.incompatible.increment(1),
             // Not the store's.

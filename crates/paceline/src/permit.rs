@@ -69,9 +69,7 @@ impl InFlight {
             });
         }
     }
-}
 
-impl InFlight {
     /// The answer has come and told what the call has really cost, where that is known only
     /// afterwards: a model's tokens, points of a query. What was estimated too much goes back; what
     /// was estimated too little is charged as if it had been asked for now, also where the bucket has

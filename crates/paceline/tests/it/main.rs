@@ -8,6 +8,8 @@ mod limiter;
 mod meters;
 #[cfg(feature = "http")]
 mod observe;
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+mod refusing_server;
 #[cfg(feature = "reqwest")]
 mod reqwest;
 mod settle;

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ::reqwest::{Body, Request, Response, StatusCode};
+use ::reqwest::{Body, Request, Response};
 use async_trait::async_trait;
 use http::Extensions;
 use paceline::http::{Pacer, Retry};
@@ -15,6 +15,7 @@ use paceline::{Bucket, Limiter, Refusal};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next};
 
 use crate::limiter::{ms, settled};
+use crate::refusing_server;
 
 /// The end of the chain: answers each request with what comes next in its list, `status,
 /// Retry-After`, and then with 200.
@@ -134,28 +135,8 @@ async fn a_request_that_cannot_go_by_its_deadline_is_told_when_to_come_back() {
 
 #[tokio::test]
 async fn a_client_of_reqwest_waits_as_long_as_a_real_server_says() {
-    use axum::http::header::RETRY_AFTER;
-    use axum::response::IntoResponse;
-
     let (clock, _, bucket, _) = world("1000/s", &[]).await;
-    let (time, hits) = (clock.clone(), Arc::new(Mutex::new(Vec::new())));
-    let seen = Arc::clone(&hits);
-    let answer = move || {
-        let mut hits = seen.lock().unwrap();
-        hits.push(time.now());
-        let is_first = hits.len() == 1;
-        async move {
-            if is_first {
-                (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "30")]).into_response()
-            } else {
-                "welcome".into_response()
-            }
-        }
-    };
-    let router = axum::Router::new().route("/", axum::routing::get(answer));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, router).await });
+    let (url, hits) = refusing_server::start(&clock).await;
 
     let paced = PacelineMiddleware::new(Pacer::of_bucket(bucket)).retry(Retry::times(1));
     let client = ClientBuilder::new(::reqwest::Client::new()).with(paced).build();

@@ -15,6 +15,7 @@ use paceline::{Bucket, Limiter, RefusedBy, WhenAway};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::limiter::{ms, settled};
+use crate::refusing_server;
 
 const START: i64 = 1_790_000_000_000_000;
 
@@ -449,29 +450,10 @@ async fn the_inner_services_readiness_and_errors_are_its_own() {
 
 #[tokio::test]
 async fn a_client_of_hyper_waits_as_long_as_a_real_server_says() {
-    use axum::http::header::RETRY_AFTER;
-    use axum::response::IntoResponse;
     use http_body_util::{BodyExt, Empty};
 
     let world = world("1000/s").await;
-    let (clock, hits) = (world.clock.clone(), Arc::new(std::sync::Mutex::new(Vec::new())));
-    let seen = Arc::clone(&hits);
-    let answer = move || {
-        let mut hits = seen.lock().unwrap();
-        hits.push(clock.now());
-        let is_first = hits.len() == 1;
-        async move {
-            if is_first {
-                (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "30")]).into_response()
-            } else {
-                "welcome".into_response()
-            }
-        }
-    };
-    let router = axum::Router::new().route("/", axum::routing::get(answer));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let uri = format!("http://{}/", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, router).await });
+    let (uri, hits) = refusing_server::start(&world.clock).await;
 
     let executor = hyper_util::rt::TokioExecutor::new();
     let client = hyper_util::client::legacy::Client::builder(executor).build_http();

@@ -21,7 +21,7 @@ use crate::error::Error;
 const VERSION_MIN: (u64, u64) = (6, 2);
 /// What an attempt may take, in timeouts of one operation: it is several round trips, with TLS and
 /// Sentinels some more.
-const ATTEMPT_TIMEOUTS: u32 = 4;
+pub(super) const ATTEMPT_TIMEOUTS: u32 = 4;
 /// First pause between two attempts; it doubles up to the longest.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LONGEST: Duration = Duration::from_secs(1);

@@ -79,7 +79,7 @@ impl Failure {
                 words()
             )));
         }
-        let cannot = || Error::unavailable(format!("{server} cannot decide now: {}", words()));
+        let cannot = || Error::unable(format!("{server} cannot decide now: {}", words()));
         if says("TRYAGAIN") {
             return Self::TryAgain(cannot());
         }

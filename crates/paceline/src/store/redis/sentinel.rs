@@ -72,10 +72,7 @@ impl Sentinels {
     /// not know the service.
     pub(super) async fn survey(&self) -> Vec<(Address, Result<Option<Address>, Error>)> {
         let asking = self.sentinels.iter().map(|(address, client)| async move {
-            let asked = async {
-                let mut connection = connect(client).await?;
-                named(&mut connection, &self.service, address).await
-            };
+            let asked = asked_anew(client, &self.service, address);
             let answer = match tokio::time::timeout(self.timeout, asked).await {
                 Ok(answer) => answer.map_err(|error| no_connection(&error, "the sentinel")),
                 Err(_) => Err(Error::unavailable(format!("no answer within {:?}", self.timeout))),
@@ -93,10 +90,7 @@ impl Sentinels {
             let (address, client) = (address.clone(), Arc::clone(client));
             let service = Arc::clone(&self.service);
             asking.spawn(async move {
-                let asked = async {
-                    let mut connection = connect(&client).await?;
-                    named(&mut connection, &service, &address).await
-                };
+                let asked = asked_anew(&client, &service, &address);
                 asked.await.map_err(|error| no_connection(&error, &format!("sentinel {address}")))
             });
         }
@@ -161,6 +155,15 @@ impl Sentinels {
         }
         self.primaries().await.is_ok_and(|primaries| primaries.first() != Some(used))
     }
+}
+
+/// What one sentinel says, over a connection for this alone.
+async fn asked_anew(
+    client: &Client,
+    service: &str,
+    sentinel: &Address,
+) -> redis::RedisResult<Option<Address>> {
+    named(&mut connect(client).await?, service, sentinel).await
 }
 
 /// What one sentinel says; `None` where it does not know the service.

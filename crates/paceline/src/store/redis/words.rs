@@ -5,7 +5,7 @@
 use futures_util::StreamExt;
 use redis::aio::PubSub;
 
-use super::connection::Ended;
+use super::connection::{ATTEMPT_TIMEOUTS, Ended};
 use super::{Redis, globbed};
 use crate::error::Error;
 
@@ -24,7 +24,7 @@ impl Redis {
         format!("{}*", globbed(&self.prefix))
     }
 
-    /// Subscribes, which takes several round trips, within four times the bound of one operation.
+    /// Subscribes, which takes several round trips, within the bound of an attempt to connect.
     pub(crate) async fn words(&self) -> Result<Words, Error> {
         let server = self.route.any()?;
         let subscribing = async {
@@ -37,7 +37,7 @@ impl Redis {
             let subscribed = subscribed.await.map_err(|error| server.no_connection(&error))?;
             Ok(Words { subscribed, ended, prefix: self.prefix.clone() })
         };
-        let bound = self.timeout * 4;
+        let bound = self.timeout * ATTEMPT_TIMEOUTS;
         match tokio::time::timeout(bound, subscribing).await {
             Ok(words) => words,
             Err(_) => Err(Error::unavailable(format!(
