@@ -11,6 +11,8 @@
 --   made        when it or its policy began
 --   'window N'  used, newest entry, then the others from the oldest: pairs of moment and tokens
 --   reason, by  while suspended
+--   refused     refusals without a time since somebody passed: when the last was, and numbers of
+--               who was refused
 --   legend      for a person who looks: what the field named after the plan says
 -- ARGV[1]  operation; when replaying, followed by '@' and the time to take in microseconds
 --   take       2 numbers: cost wait_max_us policy's    3 plan  4 text  5 keep_ms
@@ -18,10 +20,14 @@
 --   batch      as take, without its own cost (0 0 in its place); 6 three numbers for each group
 --              of equal calls: cost wait_max_us calls; 7.. 'window N'
 --   set        2 numbers: pinned 0 policy's            3 plan  4 text
+--              5 where given: only if the bucket's plan still is this one
 --   suspend    2 for_us      3 reason       4 by
 --   give_back  2 granted_at  3 due          4 cost   5 before
 --   answered   2 granted_at  3 due          4 cost
---   resume, look
+--   lower      2 quota  3 interval_us  4 tokens  5 resets_in_us  6 blur_us  7 unstoppable_us
+--              8 reason  9 by  10, 11 where given: granted_at and due of the call answered
+--   refused    2 for_us      3 reason       4 by     5 number of who was refused
+--   resume, passed, look
 --   numbers    packed doubles, big endian, since parsing text would be a tenth of the work: those
 --              named, then the policy's keep_us and three a quota: rate unit capacity of a token
 --              bucket, limit span_us -chunk of a window.
@@ -36,6 +42,8 @@
 --                     granted, then the policy's text as there. Those behind it were not decided.
 --          set        {changed}       suspend  {left_us}     resume  {was}
 --          give_back  {given}         answered {moved}       look     {now, the hash}
+--          lower      {tokens, left_us}   refused {by how many, left_us, stops}
+--          passed     {were any}
 --
 -- All numbers are whole and below 2^53, so exact; '%d' prints them whole (tostring would not).
 -- The usual call makes no function, parses nothing it does not need and asks the server four times:
@@ -183,7 +191,7 @@ if ends ~= 0 then
   bucket_time, left = since - paused, ends - now
 end
 
-local push
+local push, add, write_window
 if op ~= 'take' then
   -- Adds tokens taken at `time` to a window's text: an entry of fewer than `chunk` tokens is
   -- joined with them and then counts as of `time`.
@@ -197,12 +205,69 @@ if op ~= 'take' then
     end
     return format('%d %d %d%s %s %s', used + tokens, time, tokens, others, newest, held)
   end
+
+  -- Adds tokens taken at `time`, wherever that is among a window's entries, which are in two lists.
+  -- One that is at most `near` later is joined with them.
+  add = function(times, tokens, time, more, chunk, near)
+    local k = 1
+    while times[k] and times[k] < time do
+      k = k + 1
+    end
+    if times[k] and times[k] - time <= near then
+      tokens[k] = tokens[k] + more
+    elseif k > 1 and tokens[k - 1] < chunk then
+      times[k - 1], tokens[k - 1] = time, tokens[k - 1] + more
+    else
+      table.insert(times, k, time)
+      table.insert(tokens, k, more)
+    end
+    if #times > 65 then
+      local least = 1
+      for j = 2, #times - 1 do
+        if tokens[j] + tokens[j + 1] < tokens[least] + tokens[least + 1] then
+          least = j
+        end
+      end
+      tokens[least + 1] = tokens[least + 1] + tokens[least]
+      table.remove(times, least)
+      table.remove(tokens, least)
+    end
+  end
+
+  -- Keeps a window's entries.
+  write_window = function(i, used, times, tokens)
+    local text = ''
+    for j = 1, #times - 1 do
+      text = format('%s %d %d', text, times[j], tokens[j])
+    end
+    windows[i] = format('%d %d %d%s', used, times[#times], tokens[#times], text)
+    call('HSET', key, 'window ' .. i, windows[i])
+  end
 end
 
 -- What the operation leaves: its reply, whether the bucket is written, whether it exists, and the
 -- windows a take found: used, newest entry, where the others begin; the last of them as it left
 -- it; and when all quotas it took from are full again.
 local reply, writes, exists, found, taken, full = nil, false, clock, windows and {}, nil, nil
+
+local stop
+if op ~= 'take' then
+  -- Suspends until the later of the present end and `for_us` from now.
+  stop = function(for_us, reason, by)
+    local until_ = now + for_us
+    if ends == 0 then
+      -- The bucket's clock stops here.
+      since, ends = now, until_
+      call('HSET', key, 'reason', reason, 'by', by)
+    elseif until_ > ends then
+      ends = until_
+      call('HSET', key, 'reason', reason, 'by', by)
+    end
+    left = ends - now
+    writes = true
+    return left
+  end
+end
 
 if op == 'take' then
   made = made and made + 0
@@ -483,56 +548,105 @@ elseif op == 'answered' then
         end
       end
       if left < cost then
-        local k = 1
-        while times[k] and times[k] < time do
-          k = k + 1
-        end
-        if times[k] == time then
-          tokens[k] = tokens[k] + cost - left
-        elseif k > 1 and tokens[k - 1] < chunk then
-          times[k - 1], tokens[k - 1] = time, tokens[k - 1] + cost - left
-        else
-          table.insert(times, k, time)
-          table.insert(tokens, k, cost - left)
-        end
-        if #times > 65 then
-          local least = 1
-          for j = 2, #times - 1 do
-            if tokens[j] + tokens[j + 1] < tokens[least] + tokens[least + 1] then
-              least = j
-            end
-          end
-          tokens[least + 1] = tokens[least + 1] + tokens[least]
-          table.remove(times, least)
-          table.remove(tokens, least)
-        end
-        local text = ''
-        for j = 1, #times - 1 do
-          text = format('%s %d %d', text, times[j], tokens[j])
-        end
-        windows[i] = format('%s %d %d%s', used, times[#times], tokens[#times], text)
-        call('HSET', key, 'window ' .. i, windows[i])
+        add(times, tokens, time, cost - left, chunk, 0)
+        write_window(i, used + 0, times, tokens)
         moved = moved + cost - left
       end
     end
   end
   reply, writes = {moved > 0 and 1 or 0}, moved > 0
 
-elseif op == 'suspend' then
-  local until_ = now + ARGV[2]
+elseif op == 'lower' then
+  local quota, interval_us, said = ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0
+  local resets_in, blur_us, unstoppable_us = ARGV[5] + 0, ARGV[6] + 0, ARGV[7] + 0
+  local granted_at, sent = ARGV[10], (ARGV[11] or bucket_time) + 0
+  local stands = plan and not granted_at
+  if plan and granted_at then
+    granted_at = granted_at + 0
+    stands = granted_at > hash.made + 0 and (now >= was_seen or granted_at > was_seen)
+  end
+  local i, here = 0, false
+  for interval in string.gmatch(stands and plan or '', ' [bw] %S+ %S+ %S+ (%S+)') do
+    i = i + 1
+    here = here or i == quota and interval + 0 == interval_us
+  end
+  local n, lowered, stops = 3 * quota, 0, false
+  if here and numbers[n] >= 0 then
+    local unit = numbers[n - 1]
+    local most = said * unit + math.max(at - sent, 0) * numbers[n - 2]
+    if most < levels[quota] then
+      lowered = math.floor((levels[quota] - most + unit - 1) / unit)
+      levels[quota] = most
+    end
+  elseif here then
+    local limit, span_us, chunk = numbers[n - 2], numbers[n - 1], -numbers[n]
+    local resets = math.min(resets_in, span_us)
+    local time = bucket_time + resets - span_us
+    local used, later, soon, own, times, tokens = 0, 0, 0, 0, {}, {}
+    if windows[quota] then
+      local newest, held, others
+      used, newest, held, others = match(windows[quota], '^(%S+) (%S+) (%S+)(.*)$')
+      for at_, held_ in string.gmatch(others .. ' ' .. newest .. ' ' .. held, '(%S+) (%S+)') do
+        at_, held_ = at_ + 0, held_ + 0
+        times[#times + 1], tokens[#tokens + 1] = at_, held_
+        if at_ > sent then
+          later = later + held_
+          if at_ <= bucket_time + unstoppable_us then
+            soon = soon + held_
+          end
+        end
+        if at_ >= time - blur_us then
+          own = own + held_
+        end
+      end
+    end
+    -- An entry that is joined counts as of its newest call, the others may be earlier.
+    later = math.max(later - (chunk - 1), 0)
+    local missing = math.min(limit - said + later - own, limit)
+    if missing > 0 and time + span_us > at then
+      add(times, tokens, time, missing, chunk, math.floor(interval_us / 64))
+      write_window(quota, used + missing, times, tokens)
+      lowered = missing
+    end
+    stops = soon > 0 and said <= soon
+  end
+  reply, writes = {lowered, 0}, lowered > 0
+  if stops and resets_in > 0 and ends == 0 then
+    reply[2] = stop(resets_in, ARGV[8], ARGV[9])
+  end
+
+elseif op == 'refused' then
+  local by, count, known = ARGV[5], 0, ''
+  local last, others = match(hash.refused or '', '^(%S+)(.*)$')
+  if last and now - last >= 0 and now - last <= 120000000 then
+    known = others
+  end
+  for other in string.gmatch(known, '%S+') do
+    count = count + 1
+    if other == by then
+      by = nil
+    end
+  end
+  if by and count < 8 then
+    known, count = known .. ' ' .. by, count + 1
+  end
   if not clock then
     call('HSET', key, 'made', format('%d', now - 1))
   end
-  if ends == 0 then
-    -- The bucket's clock stops here.
-    since, ends = now, until_
-    call('HSET', key, 'reason', ARGV[3], 'by', ARGV[4])
-  elseif until_ > ends then
-    ends = until_
-    call('HSET', key, 'reason', ARGV[3], 'by', ARGV[4])
+  call('HSET', key, 'refused', format('%d%s', now, known))
+  reply, writes, exists = {count, 0, count > 1 and ends == 0 and 1 or 0}, true, true
+  if count > 1 then
+    reply[2] = stop(ARGV[2], ARGV[3], ARGV[4])
   end
-  left = ends - now
-  reply, writes, exists = {left}, true, true
+
+elseif op == 'passed' then
+  reply = {call('HDEL', key, 'refused')}
+
+elseif op == 'suspend' then
+  if not clock then
+    call('HSET', key, 'made', format('%d', now - 1))
+  end
+  reply, exists = {stop(ARGV[2], ARGV[3], ARGV[4])}, true
 
 elseif op == 'resume' then
   local was = ends ~= 0
@@ -547,6 +661,9 @@ elseif op == 'set' then
     new_keep_us = pinned_us
   end
   local new_gates = match(own, '^%S+ %S+(.*)$')
+  if ARGV[5] and plan ~= ARGV[5] then
+    return {0}
+  end
   local equal = plan and match(plan, '^%S+ %S+(.*)$') == new_gates
   if equal and keep_us >= pinned_us then
     -- Workers that set at start-up what an operator pinned do not unpin it.
@@ -717,8 +834,10 @@ if writes then
 end
 
 -- Who waits is told that something has changed. Where this is not allowed they look, only later.
-if op ~= 'take' and (op == 'suspend' or reply[1] == 1 and (op == 'resume' or op == 'set')) then
-  redis.pcall('PUBLISH', key, op)
+if op ~= 'take' and (op == 'suspend' or op == 'refused' or op == 'lower' and reply[2] > 0
+  or reply[1] == 1 and (op == 'resume' or op == 'set')) then
+  -- Of a refusal that stops nobody the others only have to know when they pass.
+  redis.pcall('PUBLISH', key, op == 'refused' and reply[2] > 0 and 'stopped' or op)
 end
 
 -- Kept until it is full again, with all bookings and any suspension over, and at least keep_us.

@@ -6,8 +6,11 @@
 //! and says whether it changed what is in there. A refusal changes nothing but the clock, where that
 //! has stepped back.
 
+mod heard;
+
 use std::sync::Arc;
 
+pub use self::heard::{Lowered, Refused, Remaining, lower, passed, refused};
 use crate::policy::Gate;
 use crate::state::{Bucket, Clock, Level, PINNED_US, State, Suspension, Window};
 use crate::{Micros, Policy};
@@ -504,6 +507,20 @@ pub fn set(slot: &mut Option<Bucket>, policy: &Arc<Policy>, pinned: bool, now: M
     state.keep(clock);
     state.made = now.max(state.made + 1);
     true
+}
+
+/// As [`set`], where the bucket's policy still is `expected` and is not pinned: whoever changed it
+/// meanwhile knows better.
+pub fn set_if(
+    slot: &mut Option<Bucket>,
+    expected: &Policy,
+    policy: &Arc<Policy>,
+    now: Micros,
+) -> bool {
+    let stands = slot.as_ref().is_some_and(|bucket| {
+        bucket.keep_us == expected.idle_us() && bucket.policy.as_deref() == Some(expected)
+    });
+    stands && set(slot, policy, false, now)
 }
 
 /// For each new quota the old one it goes on from: first one of the same shape and interval, in

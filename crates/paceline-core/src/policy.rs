@@ -33,6 +33,8 @@ pub const STRICT_GUARD_DEFAULT_US: Micros = 60_000;
 /// Longest time a token bucket may need from empty to full: a hundred years. Moments plus this
 /// stay below 2^53 microseconds.
 const FILL_MAX_US: i128 = 36_500 * 86_400 * 1_000_000;
+/// From this limit on a policy is slowed in whole tokens.
+const WHOLE_ENOUGH: u32 = 20;
 /// Shortest interval: a millisecond.
 const INTERVAL_MIN_US: Micros = 1_000;
 
@@ -118,6 +120,20 @@ impl Quota {
             Shape::TokenBucket { .. } => Self { shape: Shape::TokenBucket { burst }, ..self },
             Shape::Window => Self { window_burst: true, ..self },
         }
+    }
+
+    /// The same with another limit. The burst of a token bucket that held a whole interval's tokens
+    /// goes with it; a smaller one stays, cut to the limit.
+    #[must_use]
+    pub fn with_limit(self, limit: u32) -> Self {
+        let shape = match self.shape {
+            Shape::TokenBucket { burst } if burst == self.limit => {
+                Shape::TokenBucket { burst: limit }
+            }
+            Shape::TokenBucket { burst } => Shape::TokenBucket { burst: burst.min(limit.max(1)) },
+            Shape::Window => Shape::Window,
+        };
+        Self { shape, limit, ..self }
     }
 
     /// Lengthens the interval, to absorb the spread of the network between grant and arrival.
@@ -325,6 +341,41 @@ impl Policy {
             }
         };
         Self::build(self.quotas.iter().map(share).collect(), self.idle_us)
+    }
+
+    /// The same policy at so many thousandths of its pace: limits and bursts are brought down, and
+    /// where whole tokens are too coarse for that the interval is lengthened instead.
+    ///
+    /// ```
+    /// # use paceline_core::Policy;
+    /// let policy: Policy = "100/s burst 20, window 5/m".parse()?;
+    /// let slower = policy.slowed(std::num::NonZeroU32::new(700).ok_or("not 0")?)?;
+    /// assert_eq!(slower.to_string(), "70/s burst 14, window 5/85715ms");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the slowed policy would be outside what can be counted.
+    pub fn slowed(&self, permille: NonZeroU32) -> Result<Self, PolicyError> {
+        let permille = u64::from(permille.get().min(1_000));
+        let part = |count: u32| {
+            u32::try_from((u64::from(count) * permille / 1_000).max(1)).unwrap_or(count)
+        };
+        let slowed = |quota: &Quota| {
+            let shape = match quota.shape {
+                Shape::TokenBucket { burst } => Shape::TokenBucket { burst: part(burst) },
+                Shape::Window => Shape::Window,
+            };
+            if quota.limit >= WHOLE_ENOUGH {
+                return Quota { shape, limit: part(quota.limit), ..*quota };
+            }
+            // In whole milliseconds, for a person who reads it.
+            let (span_us, parts) = (i128::from(quota.interval_us), i128::from(permille));
+            let longer_ms = (span_us + parts - 1) / parts;
+            let interval_us = Micros::try_from(longer_ms * 1_000).unwrap_or(SPAN_MAX_US);
+            Quota { shape, interval_us, ..*quota }
+        };
+        Self::build(self.quotas.iter().map(slowed).collect(), self.idle_us)
     }
 
     /// Whether it makes a difference when the answer to a call came: whether there is a window with

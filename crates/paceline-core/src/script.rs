@@ -6,9 +6,11 @@ use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::decide::{Ask, Batch, Booking, Cause, Decision, Group, Run, Sight};
+use crate::decide::{
+    Ask, Batch, Booking, Cause, Decision, Group, Lowered, Refused, Remaining, Run, Sight,
+};
 use crate::policy::{Gate, IDLE_DEFAULT_US};
-use crate::state::{Bucket, Clock, Level, State, Suspension, Window};
+use crate::state::{Bare, Bucket, Clock, Level, State, Suspension, Window};
 use crate::{Micros, Policy, PolicyError};
 
 /// The script. Its header lists keys, arguments and replies.
@@ -41,6 +43,24 @@ pub enum Call<'a> {
     GiveBack(Booking),
     /// The answer to a booking's call has come; see [`crate::decide::answered`].
     Answered(Booking),
+    /// A provider said what is left; see [`crate::decide::lower`].
+    Lower {
+        /// Of which quota, and of which call.
+        said: Remaining,
+        /// Why and by whom, where it suspends.
+        why: &'a Suspension,
+    },
+    /// A refusal without a time; see [`crate::decide::refused`].
+    Refused {
+        /// Who was refused.
+        by: u32,
+        /// For how long the bucket stops where others were, too.
+        for_us: Micros,
+        /// Why and by whom.
+        why: &'a Suspension,
+    },
+    /// Somebody passed; see [`crate::decide::passed`].
+    Passed,
     /// Suspends; see [`crate::decide::suspend`].
     Suspend {
         /// For how long from now.
@@ -56,6 +76,13 @@ pub enum Call<'a> {
         policy: &'a Policy,
         /// Whether it outlives the idle bucket.
         pinned: bool,
+    },
+    /// Sets the policy where the bucket's is still another; see [`crate::decide::set_if`].
+    SetIf {
+        /// That one.
+        expected: &'a Policy,
+        /// The new policy.
+        policy: &'a Policy,
     },
     /// Reads the whole bucket.
     Look,
@@ -96,9 +123,26 @@ impl<'a> Call<'a> {
                 args.push(op("answered"));
                 args.extend([granted_at, due, cost].map(|it| number(*it)));
             }
+            Self::Lower { said, why } => {
+                let Remaining { quota, interval_us, tokens, resets_in_us, .. } = *said;
+                let quota = i64::try_from(quota).unwrap_or(0);
+                args.push(op("lower"));
+                args.extend([quota, interval_us, tokens, resets_in_us].map(number));
+                args.extend([said.blur_us, said.unstoppable_us].map(number));
+                args.extend(texts(why));
+                if let Some(sent) = said.sent {
+                    args.extend([sent.granted_at, sent.due].map(number));
+                }
+            }
+            Self::Refused { by, for_us, why } => {
+                args.extend([op("refused"), number(*for_us)]);
+                args.extend(texts(why));
+                args.push(number(i64::from(*by)));
+            }
+            Self::Passed => args.push(op("passed")),
             Self::Suspend { for_us, why } => {
                 args.extend([op("suspend"), number(*for_us)]);
-                args.extend([&why.reason, &why.by].map(|text| Cow::Borrowed(text.as_bytes())));
+                args.extend(texts(why));
             }
             Self::Resume => args.push(op("resume")),
             Self::Set { policy, pinned } => {
@@ -106,10 +150,19 @@ impl<'a> Call<'a> {
                 args.extend([op("set"), packed([i64::from(*pinned), 0], numbers)]);
                 args.extend([plan, policy.as_str()].map(|arg| arg.as_bytes().into()));
             }
+            Self::SetIf { expected, policy } => {
+                args = Self::Set { policy, pinned: false }.args(given_now);
+                args.push(expected.script_args().plan.as_bytes().into());
+            }
             Self::Look => args.push(op("look")),
         }
         args
     }
+}
+
+/// Why and by whom.
+fn texts(why: &Suspension) -> [Cow<'_, [u8]>; 2] {
+    [&why.reason, &why.by].map(|text| Cow::Borrowed(text.as_bytes()))
 }
 
 fn bytes(text: String) -> Cow<'static, [u8]> {
@@ -254,6 +307,30 @@ pub fn batch(numbers: &[i64]) -> Result<Batch, Unreadable> {
     Ok(Batch { sight, before: *before, runs, stopped })
 }
 
+/// Reads the numbers of a `lower` reply.
+///
+/// # Errors
+/// When they are not what the script gives.
+pub fn lowered(numbers: &[i64]) -> Result<Lowered, Unreadable> {
+    match *numbers {
+        [tokens, left_us] => Ok(Lowered { tokens, left_us }),
+        _ => Err(unreadable("answer of the script", numbers)),
+    }
+}
+
+/// Reads the numbers of a `refused` reply.
+///
+/// # Errors
+/// When they are not what the script gives.
+pub fn refused(numbers: &[i64]) -> Result<Refused, Unreadable> {
+    match *numbers {
+        [by, left_us, stops @ 0..=1] if by > 0 => {
+            Ok(Refused { by: usize::try_from(by).unwrap_or(1), left_us, stops: stops == 1 })
+        }
+        _ => Err(unreadable("answer of the script", numbers)),
+    }
+}
+
 /// Whether a hash is a bucket, of whatever version of the state: it has a clock. The script refuses
 /// any other.
 #[must_use]
@@ -328,6 +405,17 @@ pub fn bucket(fields: &HashMap<String, String>) -> Result<Option<Bucket>, Unread
     let suspension = (until != 0).then(|| Suspension { reason: text("reason"), by: text("by") });
     let made = field("made")?;
     let made = made.parse().map_err(|_| unreadable("number", made))?;
+    let bare = match fields.get("refused") {
+        None => Bare::default(),
+        Some(text) => {
+            let words: Vec<&str> = text.split(' ').collect();
+            let by = words.iter().skip(1).map(|word| word.parse());
+            match (words.first().and_then(|at| at.parse().ok()), by.collect()) {
+                (Some(at), Ok(by)) => Bare { at, by },
+                _ => return Err(unreadable("list of refused", text)),
+            }
+        }
+    };
     // The plan's second word says how long it is kept; without a policy, as any idle bucket.
     let keep_us = match plan {
         None => IDLE_DEFAULT_US,
@@ -344,6 +432,7 @@ pub fn bucket(fields: &HashMap<String, String>) -> Result<Option<Bucket>, Unread
         made,
         suspension,
         levels,
+        bare,
     };
     Ok(Some(Bucket { policy: policy.map(Arc::new), keep_us, state }))
 }

@@ -15,6 +15,11 @@ pub const PINNED_US: Micros = SPAN_MAX_US;
 /// Most entries of one window: those of whole chunks, and the newest.
 const ENTRIES_MAX: usize = WINDOW_ENTRIES_MAX as usize + 1;
 
+/// Refusals without a time that are further apart have nothing to do with each other.
+const BARE_APART_US: Micros = 120_000_000;
+/// Most who are remembered to have been refused so; two are enough to act.
+const BARE_MAX: usize = 8;
+
 /// One bucket as a store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
@@ -41,6 +46,17 @@ pub struct State {
     pub suspension: Option<Suspension>,
     /// One for each quota of the policy, in its order.
     pub levels: Vec<Level>,
+    /// Who was refused without a time since somebody passed.
+    pub bare: Bare,
+}
+
+/// Refusals that stated no time, with no success in between.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bare {
+    /// When the last one was, on the store's clock.
+    pub at: Micros,
+    /// Who was refused: a number for each target in each process.
+    pub by: Vec<u32>,
 }
 
 /// The bucket's own clock: the store's, minus the time spent suspended. It stands still during a
@@ -114,7 +130,14 @@ impl Bucket {
     /// A bucket without a policy, so that even a name nobody has called can be suspended.
     pub(crate) fn without_policy(now: Micros) -> Self {
         let clock = Clock::at(now);
-        let state = State { clock, at: now, made: now - 1, suspension: None, levels: Vec::new() };
+        let state = State {
+            clock,
+            at: now,
+            made: now - 1,
+            suspension: None,
+            levels: Vec::new(),
+            bare: Bare::default(),
+        };
         Self { policy: None, keep_us: IDLE_DEFAULT_US, state }
     }
 
@@ -241,6 +264,18 @@ impl Level {
     }
 }
 
+impl Bare {
+    pub(crate) fn add(&mut self, by: u32, now: Micros) {
+        if !(0..=BARE_APART_US).contains(&(now - self.at)) {
+            self.by.clear();
+        }
+        self.at = now;
+        if !self.by.contains(&by) && self.by.len() < BARE_MAX {
+            self.by.push(by);
+        }
+    }
+}
+
 impl Window {
     /// Adds tokens taken at `time`, which is never before the newest entry. An entry of fewer than
     /// `chunk` tokens is joined with them and then counts as of `time`: later than true, so on the
@@ -288,10 +323,17 @@ impl Window {
         if tokens == 0 {
             return 0;
         }
+        self.add(time, tokens, chunk, 0);
+        tokens
+    }
+
+    /// Adds tokens taken at `time`, wherever that is among the entries. One that is at most `near`
+    /// later is joined with them.
+    pub(crate) fn add(&mut self, time: Micros, tokens: i64, chunk: i64, near: Micros) {
         self.used += tokens;
         let index = self.entries.partition_point(|(other, _)| *other < time);
         let joined = match self.entries.get_mut(index) {
-            Some((other, held)) if *other == time => Some(held),
+            Some((other, held)) if *other - time <= near => Some(held),
             _ => match index.checked_sub(1).and_then(|it| self.entries.get_mut(it)) {
                 Some((other, held)) if *held < chunk => {
                     *other = time;
@@ -311,7 +353,6 @@ impl Window {
                 self.entries[least].1 += held;
             }
         }
-        tokens
     }
 
     /// Forgets the oldest entry.

@@ -5,6 +5,7 @@
 
 mod cases;
 mod driver;
+mod heard;
 mod policies;
 mod properties;
 mod traces;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use paceline_core::decide;
 use paceline_core::script::{self, Call};
-use paceline_core::{Ask, Booking, Bucket, Decision, Group, Micros, Policy, Suspension};
+use paceline_core::{
+    Ask, Booking, Bucket, Decision, Group, Lowered, Micros, Policy, Refused, Remaining, Suspension,
+};
 use paceline_testkit::RedisServer;
 use redis::{FromRedisValue, Value};
 
@@ -36,6 +38,10 @@ enum Step {
     Batch(Vec<Group>),
     GiveBack(Booking),
     Answered(Booking),
+    Lower(Remaining),
+    Refused { by: u32, for_us: Micros },
+    Passed,
+    SetIf { expected: Arc<Policy>, policy: Arc<Policy> },
 }
 
 #[test]
@@ -116,7 +122,8 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
             18 => rng.i64(0..60_000_000),
             _ => rng.i64(0..8_000_000_000),
         };
-        let step = random_step(rng, &bookings);
+        let stored = slot.as_ref().and_then(|bucket| bucket.policy.clone());
+        let step = random_step(rng, &bookings, stored.as_ref());
         let answer = match &step {
             Step::Plain(Op::Take { cost, wait_max_us }) => {
                 let ask = Ask { cost: *cost, wait_max_us: *wait_max_us };
@@ -145,14 +152,31 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
             Step::Answered(booking) => {
                 format!("{:?}", [i64::from(decide::answered(&mut slot, *booking, now))])
             }
+            Step::Lower(said) => {
+                let Lowered { tokens, left_us } = decide::lower(&mut slot, *said, why(), now);
+                format!("{:?}", [tokens, left_us])
+            }
+            Step::Refused { by, for_us } => {
+                let Refused { by, left_us, stops } =
+                    decide::refused(&mut slot, *by, *for_us, why(), now);
+                format!("{:?}", [i64::try_from(by).unwrap(), left_us, i64::from(stops)])
+            }
+            Step::Passed => format!("{:?}", [i64::from(decide::passed(&mut slot))]),
+            Step::SetIf { expected, policy } => {
+                format!("{:?}", [i64::from(decide::set_if(&mut slot, expected, policy, now))])
+            }
         };
-        let earlier = !matches!(step, Step::Batch(_) | Step::Answered(_)) && rng.bool();
+        let earlier = matches!(step, Step::Plain(_) | Step::GiveBack(_)) && rng.bool();
         twin.queue_for(earlier, &call(&step, &own), now);
         let described = match step {
             Step::Plain(op) => format!("{op:?}"),
             Step::Batch(groups) => format!("batch {groups:?}"),
             Step::GiveBack(booking) => format!("give back {booking:?}"),
             Step::Answered(booking) => format!("answered {booking:?}"),
+            Step::Lower(said) => format!("lower {said:?}"),
+            Step::Refused { by, for_us } => format!("refused {by} {for_us}"),
+            Step::Passed => "passed".to_owned(),
+            Step::SetIf { expected, policy } => format!("set if {expected}: {policy}"),
         };
         expected.push((now, described, answer, slot.clone()));
     }
@@ -188,7 +212,11 @@ fn random_policy(rng: &mut fastrand::Rng) -> Arc<Policy> {
     Arc::new(POLICIES[rng.usize(0..POLICIES.len())].parse().unwrap())
 }
 
-fn random_step(rng: &mut fastrand::Rng, bookings: &[Booking]) -> Step {
+fn random_step(
+    rng: &mut fastrand::Rng,
+    bookings: &[Booking],
+    stored: Option<&Arc<Policy>>,
+) -> Step {
     let booking = |rng: &mut fastrand::Rng| {
         // Mostly a late one, which may still be the last.
         let back = if rng.bool() { 1 } else { rng.usize(1..=bookings.len().max(1)) };
@@ -203,7 +231,20 @@ fn random_step(rng: &mut fastrand::Rng, bookings: &[Booking]) -> Step {
             Some(booking) => Step::GiveBack(booking),
             None => Step::Plain(Op::Resume),
         },
-        16..=30 => {
+        16..=19 => {
+            let sent = booking(rng);
+            Step::Lower(remaining(rng, sent, stored))
+        }
+        20 => Step::Refused { by: rng.u32(0..3), for_us: rng.i64(1..3_000_000) },
+        21 if rng.bool() => Step::Passed,
+        21 => {
+            let expected = match stored {
+                Some(stored) if rng.bool() => Arc::clone(stored),
+                _ => random_policy(rng),
+            };
+            Step::SetIf { expected, policy: random_policy(rng) }
+        }
+        22..=34 => {
             let groups = (0..rng.usize(0..4)).map(|_| Group { ask: ask(rng), calls: calls(rng) });
             Step::Batch(groups.collect())
         }
@@ -211,6 +252,28 @@ fn random_step(rng: &mut fastrand::Rng, bookings: &[Booking]) -> Step {
             let Ask { cost, wait_max_us } = ask(rng);
             Step::Plain(Op::Take { cost, wait_max_us })
         }
+    }
+}
+
+/// What a provider may say of a quota: mostly of one that the bucket has.
+fn remaining(
+    rng: &mut fastrand::Rng,
+    sent: Option<Booking>,
+    stored: Option<&Arc<Policy>>,
+) -> Remaining {
+    let quotas = stored.map(|stored| stored.quotas()).unwrap_or_default();
+    let quota = rng.usize(0..=quotas.len());
+    let interval =
+        quotas.get(quota.wrapping_sub(1)).map_or(1_000_000, |it| it.interval().as_micros());
+    let interval_us = i64::try_from(interval).unwrap() + i64::from(rng.u8(0..20) == 0);
+    Remaining {
+        quota,
+        interval_us,
+        tokens: [0, 1, rng.i64(0..20), rng.i64(0..300), rng.i64(0..1_000_000_000)][rng.usize(0..5)],
+        resets_in_us: [0, rng.i64(0..=interval_us), rng.i64(0..=3 * interval_us)][rng.usize(0..3)],
+        blur_us: [0, 20_000, 1_000_000][rng.usize(0..3)],
+        sent: sent.filter(|_| rng.bool()),
+        unstoppable_us: [0, 20_000, 100_000, 2_000_000][rng.usize(0..4)],
     }
 }
 
@@ -245,6 +308,10 @@ fn call(step: &Step, own: &Arc<Policy>) -> Vec<Vec<u8>> {
         Step::Batch(groups) => Call::Batch { policy: own, groups },
         Step::GiveBack(booking) => Call::GiveBack(*booking),
         Step::Answered(booking) => Call::Answered(*booking),
+        Step::Lower(said) => Call::Lower { said: *said, why: &why },
+        Step::Refused { by, for_us } => Call::Refused { by: *by, for_us: *for_us, why: &why },
+        Step::Passed => Call::Passed,
+        Step::SetIf { expected, policy } => Call::SetIf { expected, policy },
     };
     call.args(None).into_iter().map(|arg| arg.into_owned()).collect()
 }

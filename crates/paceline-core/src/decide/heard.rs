@@ -1,0 +1,153 @@
+//! What a provider's answers do to a bucket beyond stopping it: they may tell that less is left than
+//! was reckoned, since others spend the same quota, and they may refuse without saying for how long.
+
+use super::suspend;
+use crate::Micros;
+use crate::decide::Booking;
+use crate::policy::Gate;
+use crate::state::{Bare, Bucket, Level, Suspension};
+
+/// Entries this close behind what others have spent, as a part of the interval, count with it, so
+/// that a window that is corrected by each answer does not grow.
+const NEAR: Micros = 64;
+
+/// What an answer says is left of one quota, and which call it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remaining {
+    /// The quota, from 1.
+    pub quota: usize,
+    /// Its interval without the guard. Where the bucket's quota has another, nothing happens.
+    pub interval_us: Micros,
+    /// Tokens left, at least 0.
+    pub tokens: i64,
+    /// From now until the provider has counted them anew, at most; at least 0.
+    pub resets_in_us: Micros,
+    /// By how much sooner that may be as well: what its numbers were rounded by.
+    pub blur_us: Micros,
+    /// The place of the call that was answered. Places due later have not been counted by the
+    /// provider. Without one it has counted all that was due until now.
+    pub sent: Option<Booking>,
+    /// Calls due within so long go whatever is decided now: those who wait for them hear too late.
+    pub unstoppable_us: Micros,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lowered {
+    /// Tokens that others have taken and the bucket did not know of.
+    pub tokens: i64,
+    /// How long the bucket is suspended for, because what is left will be taken by calls that nothing
+    /// can stop; 0 where it is not, or was already.
+    pub left_us: Micros,
+}
+
+/// A provider has said what is left of a quota. Where that is less than the bucket reckons with,
+/// the difference was spent by others and counts until the provider's window is over. More never
+/// raises it: own calls may be under way, and answers come late and out of order.
+///
+/// In a window only what was taken since the provider's own began is compared; in a token bucket what
+/// has come back since the call is added. An answer to a call under an earlier policy changes nothing.
+pub fn lower(slot: &mut Option<Bucket>, said: Remaining, why: Suspension, now: Micros) -> Lowered {
+    let mut lowered = Lowered::default();
+    let Some(bucket) = slot.as_mut() else { return lowered };
+    let Some(policy) = bucket.policy.as_deref() else { return lowered };
+    let state = &mut bucket.state;
+    if said.sent.is_some_and(|sent| sent.granted_at <= state.made_at(now)) {
+        return lowered;
+    }
+    let clock = state.clock.seen_at(now);
+    let bucket_time = clock.bucket_time(now);
+    let sent = said.sent.map_or(bucket_time, |sent| sent.due);
+    let at = state.at;
+    let index = said.quota.wrapping_sub(1);
+    let (Some(gate), Some(level)) = (policy.gates().get(index), state.levels.get_mut(index)) else {
+        return lowered;
+    };
+    if gate.interval_us() != said.interval_us {
+        return lowered;
+    }
+    let mut stops = false;
+    match (gate, level) {
+        (Gate::Bucket { rate, unit, .. }, Level::Credit(credit)) => {
+            let since = (at - sent).max(0).saturating_mul(*rate);
+            let most = said.tokens.saturating_mul(*unit).saturating_add(since);
+            if most < *credit {
+                lowered.tokens = (*credit - most + unit - 1) / unit;
+                *credit = most;
+            }
+        }
+        (Gate::Window { limit, span_us, chunk, interval_us }, Level::Window(window)) => {
+            let resets_in = said.resets_in_us.min(*span_us);
+            let start = bucket_time + resets_in - span_us - said.blur_us;
+            let (mut later, mut soon, mut own) = (0, 0, 0);
+            for &(time, tokens) in &window.entries {
+                if time > sent {
+                    later += tokens;
+                    if time <= bucket_time + said.unstoppable_us {
+                        soon += tokens;
+                    }
+                }
+                if time >= start {
+                    own += tokens;
+                }
+            }
+            // An entry that is joined counts as of its newest call, the others may be earlier.
+            let later = (later - (chunk - 1)).max(0);
+            let missing = (limit - said.tokens + later - own).min(*limit);
+            let time = bucket_time + resets_in - span_us;
+            if missing > 0 && time + span_us > at {
+                window.add(time, missing, *chunk, interval_us / NEAR);
+                lowered.tokens = missing;
+            }
+            stops = soon > 0 && said.tokens <= soon;
+        }
+        // State and policy are written together, so their shapes agree.
+        _ => {}
+    }
+    if lowered.tokens > 0 {
+        state.keep(clock);
+    }
+    if stops && said.resets_in_us > 0 && !clock.is_suspended() {
+        lowered.left_us = suspend(slot, said.resets_in_us, why, now);
+    }
+    lowered
+}
+
+/// How many have been refused without a time since somebody passed, and what is left of the
+/// suspension that is the answer to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// Of them, this one included.
+    pub by: usize,
+    /// 0 where only one is.
+    pub left_us: Micros,
+    /// Whether this is what has stopped the bucket: it was not suspended before.
+    pub stops: bool,
+}
+
+/// A provider has refused `by` (one target in one process) without saying for how long. One alone
+/// may have itself to blame; where several are refused with no success in between, the bucket is
+/// suspended for `for_us`.
+pub fn refused(
+    slot: &mut Option<Bucket>,
+    by: u32,
+    for_us: Micros,
+    why: Suspension,
+    now: Micros,
+) -> Refused {
+    let state = &mut slot.get_or_insert_with(|| Bucket::without_policy(now)).state;
+    state.bare.add(by, now);
+    let clock = state.clock.seen_at(now);
+    state.keep(clock);
+    let by = state.bare.by.len();
+    let stops = by > 1 && !clock.is_suspended();
+    let left_us = if by > 1 { suspend(slot, for_us, why, now) } else { 0 };
+    Refused { by, left_us, stops }
+}
+
+/// A call has passed: who was refused without a time before it had only itself to blame. Says whether
+/// somebody was.
+pub fn passed(slot: &mut Option<Bucket>) -> bool {
+    let bare = slot.as_mut().map(|bucket| std::mem::take(&mut bucket.state.bare));
+    bare.is_some_and(|bare| bare != Bare::default())
+}
