@@ -41,6 +41,7 @@ pub struct Profile {
     pub(crate) refusals: Vec<RefusalRule>,
     pub(crate) bodies: Vec<BodyRule>,
     pub(crate) wait_max_us: Micros,
+    pub(crate) adapts: bool,
 }
 
 impl Profile {
@@ -145,6 +146,29 @@ impl Profile {
     #[must_use]
     pub fn with_wait_max_us(self, wait_max_us: Micros) -> Self {
         Self { wait_max_us: wait_max_us.clamp(0, SPAN_MAX_US), ..self }
+    }
+
+    /// Whether what answers say may change the policy of a bucket that allows it. Not where they state
+    /// limits that are known to be others than those that refuse.
+    ///
+    /// ```
+    /// # use paceline_http::Profiles;
+    /// assert!(Profiles::builtin().generic().adapts());
+    /// ```
+    #[must_use]
+    pub fn adapts(&self) -> bool {
+        self.adapts
+    }
+
+    /// The same profile, whose answers may or may not change policies.
+    ///
+    /// ```
+    /// # use paceline_http::Profiles;
+    /// assert!(!Profiles::builtin().generic().clone().with_adapts(false).adapts());
+    /// ```
+    #[must_use]
+    pub fn with_adapts(self, adapts: bool) -> Self {
+        Self { adapts, ..self }
     }
 
     /// The bucket that a call belongs to, and the quota it begins with. Equal calls give equal

@@ -189,6 +189,7 @@ fn as_json(profile: &Profile) -> Value {
         "penalty": profile.penalty(),
         "note": profile.note(),
         "wait_max_us": profile.wait_max_us(),
+        "adapts": profile.adapts(),
         "buckets": profile.buckets().iter().map(|bucket| json!({
             "name": bucket.name,
             "policy": bucket.policy_text,

@@ -60,6 +60,7 @@ fn profile(mut fields: Fields, file: &str, before: &[Profile]) -> Result<Profile
     let note = fields.text_or_none("note", TEXT)?;
     let accounts = fields.list("account", ACCOUNT, AccountFrom::parse)?;
     let wait_max_us = fields.parsed("wait_max", SPAN, span)?.unwrap_or(WAIT_MAX_DEFAULT_US);
+    let adapts = fields.flag("adapts")?.unwrap_or(true);
     let tables = fields.tables("bucket")?;
     let buckets: Vec<BucketRule> =
         tables.into_iter().map(|table| bucket_rule(table, &accounts)).collect::<Result<_, _>>()?;
@@ -98,6 +99,7 @@ fn profile(mut fields: Fields, file: &str, before: &[Profile]) -> Result<Profile
         refusals,
         bodies,
         wait_max_us,
+        adapts,
     })
 }
 
