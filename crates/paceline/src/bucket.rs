@@ -36,6 +36,9 @@ use crate::store::Taken;
 pub struct Bucket {
     pub(crate) line: Arc<Line>,
     pub(crate) policy: Arc<Policy>,
+    /// Whether what answers say may change the policy.
+    #[cfg(feature = "http")]
+    pub(crate) adapts: bool,
 }
 
 /// One kind of call on a bucket: so many tokens each. Has the same verbs as [`Bucket`].
@@ -57,7 +60,12 @@ pub(crate) enum Asked {
 
 impl Bucket {
     pub(crate) fn new(line: Arc<Line>, policy: Arc<Policy>) -> Self {
-        Self { line, policy }
+        Self {
+            line,
+            policy,
+            #[cfg(feature = "http")]
+            adapts: false,
+        }
     }
 
     /// The bucket's name.
@@ -179,7 +187,7 @@ impl Bucket {
         self.limiter().delete(self.name()).await
     }
 
-    fn limiter(&self) -> Limiter {
+    pub(crate) fn limiter(&self) -> Limiter {
         Limiter::sharing(Arc::clone(&self.line.shared))
     }
 }
@@ -242,11 +250,11 @@ impl Call<'_> {
     /// Asks the store for what need not be waited for.
     async fn ask(&self) -> Result<Asked, Error> {
         self.check_cost()?;
-        let Bucket { line, policy } = self.bucket;
+        let Bucket { line, policy, .. } = self.bucket;
         match self.take(Ask { cost: i64::from(self.cost), wait_max_us: 0 }).await {
-            Ok(Taken { decision, policy: stored }) => {
+            Ok(Taken { decision, policy: stored, doubted }) => {
                 let asked = self.asked(decision, stored.as_ref().unwrap_or(policy), false);
-                line.store_answered(stored);
+                line.store_answered(stored, policy, doubted);
                 asked
             }
             Err(error) => self.without_store(line.shared.failed(&line.name, error)),
@@ -255,7 +263,7 @@ impl Call<'_> {
 
     /// What `WhenAway` says of a failure that was counted.
     pub(crate) fn without_store(&self, error: Error) -> Result<Asked, Error> {
-        let Bucket { line, policy } = self.bucket;
+        let Bucket { line, policy, .. } = self.bucket;
         let shared = &line.shared;
         if !error.is_unavailable() {
             return Err(error);
@@ -325,7 +333,7 @@ impl Call<'_> {
     /// Takes from the store. Dropped while the answer is on its way, what was granted is given
     /// back when it comes.
     pub(crate) async fn take(&self, ask: Ask) -> Result<Taken, Error> {
-        let Bucket { line, policy } = self.bucket;
+        let Bucket { line, policy, .. } = self.bucket;
         let shared = &line.shared;
         if !shared.store.answers_later() {
             return shared.store.take(&line.name, policy, ask).await;

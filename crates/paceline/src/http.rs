@@ -17,6 +17,9 @@
 //! these names.
 
 mod back_off;
+mod ease;
+mod heed;
+mod learn;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 mod pacer;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
@@ -31,17 +34,13 @@ pub use paceline_http::{
     read,
 };
 
-pub(crate) use self::back_off::BackOffs;
+pub(crate) use self::heed::Heard;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub(crate) use self::pacer::Stopped;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub use self::pacer::{Head, Pacer};
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub use self::retry::Retry;
-use crate::bucket::Bucket;
-use crate::clock::micros;
-use crate::error::Error;
-
 /// An answer of a provider.
 #[derive(Debug, Clone, Copy)]
 pub struct Response<'a> {
@@ -73,85 +72,4 @@ pub enum Observed {
     /// Refused without a time: this caller should rest for so long before it calls this target
     /// again. The fleet goes on.
     BackOff(Duration),
-}
-
-impl Bucket {
-    /// Tells the fleet what an answer said, as [`http`](crate::http) describes.
-    ///
-    /// # Errors
-    /// When the fleet had to be told and the store did not answer. The caller should then rest on its
-    /// own; nothing was lost but the telling.
-    pub async fn observe(
-        &self,
-        response: Response<'_>,
-        profile: &Profile,
-    ) -> Result<Observed, Error> {
-        let Response { status, headers, body, target } = response;
-        let reading = read(status, headers, body, self.line.shared.clock.now(), profile);
-        self.heed(status, &reading, target, profile).await
-    }
-
-    /// Does what [`observe`](Self::observe) does, for an answer that was read already.
-    pub(crate) async fn heed(
-        &self,
-        status: u16,
-        reading: &Reading<'_>,
-        target: &str,
-        profile: &Profile,
-    ) -> Result<Observed, Error> {
-        let shared = &self.line.shared;
-        let refused = reading.answer.is_rate();
-        let steps = {
-            let mut back_offs = self.line.back_offs();
-            match (refused, &reading.suspension) {
-                (true, _) => back_offs.refused(target),
-                (false, _) if (200..400).contains(&status) => {
-                    back_offs.passed(target);
-                    Default::default()
-                }
-                (false, _) => Default::default(),
-            }
-        };
-        let (wait, reason, guessed, clamped_from) = match &reading.suspension {
-            Some(suspension) => {
-                let guessed = suspension.basis == Basis::Guessed;
-                let stated = micros(suspension.wait_us);
-                let longest = micros(profile.wait_max_us());
-                let wait = match suspension.wait_us {
-                    // "At once" is no time; who obeys it calls again and again.
-                    0 => steps.pause(),
-                    _ if suspension.grows => steps.grown(stated).min(longest),
-                    _ => stated,
-                };
-                let mut reason = format!("{status}, {}: {}", suspension.source, suspension.raw);
-                let clamped = suspension.is_clamped().then(|| micros(suspension.asked_us));
-                if clamped.is_some() {
-                    reason.push_str(", cut to the longest wait");
-                }
-                (wait, reason, guessed, clamped)
-            }
-            None if refused && steps.targets > 1 => {
-                let reason = format!("{status} without a time, from {} targets", steps.targets);
-                (steps.pause(), reason, true, None)
-            }
-            None if refused => return Ok(Observed::BackOff(steps.pause())),
-            None => return Ok(Observed::Nothing),
-        };
-        let reason = if guessed { format!("guessed: {reason}") } else { reason };
-        let limiter = crate::limiter::Limiter::sharing(std::sync::Arc::clone(shared));
-        let left = limiter.suspend(self.name(), wait, &shortened(&reason)).await?;
-        Ok(Observed::Suspended { left, guessed, clamped_from })
-    }
-}
-
-/// A reason as a store takes it.
-fn shortened(reason: &str) -> String {
-    let mut short = String::new();
-    for c in reason.chars().filter(|c| !c.is_control()) {
-        if short.len() + c.len_utf8() > 256 {
-            break;
-        }
-        short.push(c);
-    }
-    short
 }

@@ -75,6 +75,9 @@ pub(crate) struct Shared {
     pub(crate) listening: AtomicBool,
     pub(crate) told: AtomicBool,
     pub(crate) lines: Mutex<HashMap<String, Weak<Line>>>,
+    /// Gives other numbers here than in other processes.
+    #[cfg(feature = "http")]
+    pub(crate) own_hashes: std::hash::RandomState,
 }
 
 /// One call that may have to wait, counted until this is dropped.
@@ -437,6 +440,8 @@ impl LimiterBuilder {
                 listening: AtomicBool::new(false),
                 told: AtomicBool::new(false),
                 lines: Mutex::default(),
+                #[cfg(feature = "http")]
+                own_hashes: std::hash::RandomState::new(),
             }),
         })
     }
@@ -510,7 +515,7 @@ impl Drop for Returning {
 }
 
 /// Who suspends, as `host/process id`.
-fn author() -> String {
+pub(crate) fn author() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let host = host.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
     let host = host.trim();

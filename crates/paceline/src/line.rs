@@ -39,8 +39,12 @@ pub(crate) struct Line {
     pub(crate) share: Mutex<LocalShare>,
     /// Whether `share` holds anything; spares the usual call its lock.
     pub(crate) share_used: AtomicBool,
+    /// Whether another policy binds than the last caller's own.
+    other_policy: AtomicBool,
+    /// Whether somebody was refused without a time, so that who passes says so.
+    doubted: AtomicBool,
     #[cfg(feature = "http")]
-    back_offs: Mutex<crate::http::BackOffs>,
+    heard: Mutex<crate::http::Heard>,
     pub(crate) spent: Count,
     pub(crate) unspent: Count,
     pub(crate) meters: Meters,
@@ -101,8 +105,10 @@ impl Line {
             quick: AtomicU32::new(0),
             share: Mutex::default(),
             share_used: AtomicBool::new(false),
+            other_policy: AtomicBool::new(false),
+            doubted: AtomicBool::new(false),
             #[cfg(feature = "http")]
-            back_offs: Mutex::default(),
+            heard: Mutex::default(),
             spent: Count::default(),
             unspent: Count::default(),
             meters: Meters::new(name),
@@ -113,10 +119,47 @@ impl Line {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refusals that stated no time.
+    /// What answers have told.
     #[cfg(feature = "http")]
-    pub(crate) fn back_offs(&self) -> MutexGuard<'_, crate::http::BackOffs> {
-        self.back_offs.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn heard(&self) -> MutexGuard<'_, crate::http::Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody was refused without a time.
+    pub(crate) fn doubt(&self) {
+        self.doubted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody was, and nobody has said here that it passed. The caller does.
+    #[cfg(feature = "http")]
+    pub(crate) fn ends_doubt(&self) -> bool {
+        self.doubted.load(Ordering::Relaxed) && self.doubted.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether somebody was refused without a time and nobody has passed here since.
+    #[cfg(feature = "http")]
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.doubted.load(Ordering::Relaxed)
+    }
+
+    /// Whether another policy binds than the last caller's own, as far as is known here.
+    #[cfg(feature = "http")]
+    pub(crate) fn is_other_policy(&self) -> bool {
+        self.other_policy.load(Ordering::Relaxed)
+    }
+
+    /// The bucket's policy, as far as is known here.
+    #[cfg(feature = "http")]
+    pub(crate) fn binding(&self) -> Arc<Policy> {
+        Arc::clone(&self.waiting().policy)
+    }
+
+    /// Another policy binds from now on.
+    #[cfg(feature = "http")]
+    pub(crate) fn learned(self: &Arc<Self>, policy: &Arc<Policy>) {
+        self.other_policy.store(true, Ordering::Relaxed);
+        self.waiting().policy = Arc::clone(policy);
+        self.changed();
     }
 
     fn now(&self) -> Micros {
@@ -428,7 +471,7 @@ impl Line {
         let now = self.now();
         let mut waiting = self.waiting();
         match answer {
-            Ok(Batched { batch, policy: stored }) => {
+            Ok(Batched { batch, policy: stored, doubted }) => {
                 #[allow(clippy::cast_precision_loss, reason = "a gauge")]
                 self.meters.suspended.set(batch.sight.left as f64 / 1e6);
                 let policy = stored.clone().unwrap_or_else(|| Arc::clone(own));
@@ -436,7 +479,7 @@ impl Line {
                 let events = waiting.driver.events();
                 waiting.policy = Arc::clone(&policy);
                 drop(waiting);
-                self.store_answered(stored);
+                self.store_answered(stored, own, doubted);
                 Some((events, policy))
             }
             Err(error) => {
@@ -452,10 +495,20 @@ impl Line {
         }
     }
 
-    /// The store is there: this process's own share ends.
-    pub(crate) fn store_answered(&self, stored: Option<Arc<Policy>>) {
-        if let Some(stored) = &stored {
-            self.waiting().policy = Arc::clone(stored);
+    /// The store is there: this process's own share ends. `own` binds where it told of no other.
+    pub(crate) fn store_answered(
+        &self,
+        stored: Option<Arc<Policy>>,
+        own: &Arc<Policy>,
+        doubted: bool,
+    ) {
+        // The usual call, under its own policy as before, takes no lock.
+        if stored.is_some() || self.other_policy.load(Ordering::Relaxed) {
+            self.other_policy.store(stored.is_some(), Ordering::Relaxed);
+            self.waiting().policy = Arc::clone(stored.as_ref().unwrap_or(own));
+        }
+        if doubted {
+            self.doubt();
         }
         if stored.is_some() || self.share_used.load(Ordering::Relaxed) {
             self.share_used.store(stored.is_some(), Ordering::Relaxed);

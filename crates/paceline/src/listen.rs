@@ -66,18 +66,25 @@ async fn listen(listening: Listening, mut alive: watch::Receiver<usize>) {
                 shared.heard(true);
                 drop(shared);
                 loop {
-                    let name = tokio::select! {
-                        name = words.next() => name,
+                    let word = tokio::select! {
+                        word = words.next() => word,
                         () = gone(&mut alive) => return,
                     };
                     let Some(shared) = listening.shared.upgrade() else { return };
-                    if name.is_none() {
+                    if word.is_none() {
                         shared.heard(false);
                     }
-                    for line in shared.lines_in_use(name.as_deref()) {
-                        line.changed();
+                    let name = word.as_ref().map(|word| word.name.as_str());
+                    for line in shared.lines_in_use(name) {
+                        // What was told when nobody listened is not known.
+                        if word.as_ref().is_none_or(|word| word.doubted) {
+                            line.doubt();
+                        }
+                        if word.as_ref().is_none_or(|word| word.changed) {
+                            line.changed();
+                        }
                     }
-                    if name.is_none() {
+                    if word.is_none() {
                         break;
                     }
                 }

@@ -52,9 +52,17 @@ pub struct Permit {
 #[must_use = "tell it when the answer has come"]
 pub struct InFlight {
     sent: Option<(Arc<Line>, Booking)>,
+    /// On this process's steady clock.
+    at: Micros,
 }
 
 impl InFlight {
+    /// The place it has, and how long ago it was sent; `None` where no store holds one.
+    #[cfg(feature = "http")]
+    pub(crate) fn sent(&self, now: Micros) -> Option<(Booking, Micros)> {
+        self.sent.as_ref().map(|(_, booking)| (*booking, now - self.at))
+    }
+
     /// The answer has come. Told in the background; if that fails, the call is counted until the
     /// guard is over.
     pub fn answered(self) {
@@ -97,7 +105,7 @@ impl InFlight {
             in_background(&line, move |line| charge(line, actual - booking.cost));
         }
         if kept.cost > 0 {
-            InFlight { sent: Some((line, kept)) }.answered();
+            InFlight { sent: Some((line, kept)), ..self }.answered();
         }
     }
 }
@@ -115,8 +123,8 @@ async fn charge(line: Arc<Line>, more: i64) {
         match line.shared.store.take(&line.name, &policy, ask).await {
             Ok(Taken { decision: Decision::Granted { .. }, .. }) => left -= cost,
             // Another policy binds than was known, or the bucket is booked for ten years.
-            Ok(Taken { policy, .. }) => {
-                line.store_answered(policy);
+            Ok(Taken { policy: stored, doubted, .. }) => {
+                line.store_answered(stored, &policy, doubted);
             }
             Err(error) => {
                 let error = line.shared.failed(&line.name, error);
@@ -192,10 +200,10 @@ impl Permit {
     /// ```
     pub fn in_flight(mut self) -> InFlight {
         let held = self.held.take();
-        if let Some(held) = &held {
-            held.line.spent.add();
-        }
-        InFlight { sent: held.map(Held::send) }
+        let Some(held) = held else { return InFlight { sent: None, at: 0 } };
+        held.line.spent.add();
+        let at = held.line.shared.clock.steady();
+        InFlight { sent: Some(held.send()), at }
     }
 
     /// Who granted it.
@@ -281,7 +289,7 @@ fn give_back(line: &Arc<Line>, booking: Booking) {
 
 /// Asks something of the store for nobody who waits: at once where it answers without waiting, else
 /// on the runtime the limiter was opened in.
-fn in_background<F>(line: &Arc<Line>, ask: impl FnOnce(Arc<Line>) -> F)
+pub(crate) fn in_background<F>(line: &Arc<Line>, ask: impl FnOnce(Arc<Line>) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {

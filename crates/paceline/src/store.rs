@@ -14,7 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use paceline_core::{Ask, Batch, Booking, Decision, Group, Look, Micros, Policy, Suspension};
+use paceline_core::{
+    Ask, Batch, Booking, Decision, Group, Look, Lowered, Micros, Policy, Refused, Remaining,
+    Suspension,
+};
 
 use self::url::StoreUrl;
 use crate::clock::Clock;
@@ -27,6 +30,8 @@ use crate::meters::StoreMeters;
 pub(crate) struct Taken {
     pub(crate) decision: Decision,
     pub(crate) policy: Option<Arc<Policy>>,
+    /// Whether somebody was refused without a time, where the store tells so with its answers.
+    pub(crate) doubted: bool,
 }
 
 /// The answer to many calls at once, and the bucket's policy where it is not the caller's own.
@@ -34,6 +39,8 @@ pub(crate) struct Taken {
 pub(crate) struct Batched {
     pub(crate) batch: Batch,
     pub(crate) policy: Option<Arc<Policy>>,
+    /// As of [`Taken`].
+    pub(crate) doubted: bool,
 }
 
 /// One of the three stores.
@@ -174,6 +181,44 @@ impl Store {
         }
     }
 
+    /// A provider said what is left of a quota.
+    pub(crate) async fn lower(
+        &self,
+        name: &str,
+        said: Remaining,
+        why: Suspension,
+    ) -> Result<Lowered, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::lower(memory, name, said, why).await,
+            Place::Host(host) => self.timed(local::lower(host, name, said, why)).await,
+            Place::Redis(redis) => self.timed(Box::pin(redis.lower(name, said, why))).await,
+        }
+    }
+
+    /// A provider refused `by` without a time; where others were, too, the bucket is suspended.
+    pub(crate) async fn refused(
+        &self,
+        name: &str,
+        by: u32,
+        for_us: Micros,
+        why: Suspension,
+    ) -> Result<Refused, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::refused(memory, name, by, for_us, why).await,
+            Place::Host(host) => local::refused(host, name, by, for_us, why).await,
+            Place::Redis(redis) => redis.refused(name, by, for_us, why).await,
+        }
+    }
+
+    /// Somebody passed; whether refusals without a time were forgotten by that.
+    pub(crate) async fn passed(&self, name: &str) -> Result<bool, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::passed(memory, name).await,
+            Place::Host(host) => local::passed(host, name).await,
+            Place::Redis(redis) => redis.passed(name).await,
+        }
+    }
+
     /// Suspends; what is left of the suspension in microseconds.
     pub(crate) async fn suspend(
         &self,
@@ -208,6 +253,20 @@ impl Store {
             Place::Memory(memory) => local::set(memory, name, policy, pinned).await,
             Place::Host(host) => local::set(host, name, policy, pinned).await,
             Place::Redis(redis) => redis.set(name, policy, pinned).await,
+        }
+    }
+
+    /// Sets the policy where the bucket's still is `expected`, and not pinned; whether it did.
+    pub(crate) async fn set_if(
+        &self,
+        name: &str,
+        expected: &Policy,
+        policy: &Arc<Policy>,
+    ) -> Result<bool, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::set_if(memory, name, expected, policy).await,
+            Place::Host(host) => local::set_if(host, name, expected, policy).await,
+            Place::Redis(redis) => redis.set_if(name, expected, policy).await,
         }
     }
 

@@ -115,7 +115,7 @@ impl Call<'_> {
         let mut flight = AloneFlight { line, alone: Some(alone) };
         let wait_max_us = flight.alone.as_ref().map_or(0, |alone| alone.wait_max_us);
         let asked = self.take(Ask { cost: i64::from(self.cost()), wait_max_us }).await;
-        let Taken { decision, policy: stored } = match asked {
+        let Taken { decision, policy: stored, doubted } = match asked {
             Ok(taken) => taken,
             Err(error) => {
                 drop(flight);
@@ -123,7 +123,7 @@ impl Call<'_> {
                 return self.without_store(error).map(|it| Some(Went::Answered(it)));
             }
         };
-        line.store_answered(stored.clone());
+        line.store_answered(stored.clone(), &self.bucket.policy, doubted);
         let policy = stored.as_ref().unwrap_or(&self.bucket.policy);
         match decision {
             Decision::Granted { wait_us: 0, booking } => {

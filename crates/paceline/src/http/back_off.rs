@@ -1,6 +1,5 @@
-//! Refusals that state no time: how often each target of a bucket was refused in a row, in this
-//! process. A retired name that is refused each time must not stop everybody else, and a provider
-//! that refuses everything must.
+//! How often each target of a bucket was refused in a row, in this process, for pauses that grow: a
+//! retired name that is refused each time rests ever longer, and stops nobody else.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 /// The first pause; it doubles up to the longest.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LONGEST: Duration = Duration::from_secs(60);
-/// Targets remembered. Beyond that all are forgotten, which is as if one had passed.
+/// Targets remembered. Beyond that all are forgotten, which is as if each had passed.
 const TARGETS_MAX: usize = 256;
 
 /// Of one bucket.
@@ -16,8 +15,6 @@ const TARGETS_MAX: usize = 256;
 pub(crate) struct BackOffs {
     /// Refusals in a row by target.
     in_a_row: HashMap<String, u32>,
-    /// Targets refused since the last success of any.
-    refused: Vec<String>,
 }
 
 /// How far it has come with one refusal.
@@ -25,8 +22,6 @@ pub(crate) struct BackOffs {
 pub(crate) struct Steps {
     /// Refusals of this target in a row, this one among them.
     in_a_row: u32,
-    /// Targets refused with no success in between.
-    pub(crate) targets: usize,
 }
 
 impl BackOffs {
@@ -36,16 +31,16 @@ impl BackOffs {
         }
         let in_a_row = self.in_a_row.entry(target.to_owned()).or_default();
         *in_a_row = in_a_row.saturating_add(1);
-        let in_a_row = *in_a_row;
-        if !self.refused.iter().any(|other| other == target) {
-            self.refused.push(target.to_owned());
-        }
-        Steps { in_a_row, targets: self.refused.len() }
+        Steps { in_a_row: *in_a_row }
+    }
+
+    /// Whether nobody was refused since the last success of each.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.in_a_row.is_empty()
     }
 
     pub(crate) fn passed(&mut self, target: &str) {
         self.in_a_row.remove(target);
-        self.refused.clear();
     }
 }
 
@@ -77,18 +72,7 @@ mod tests {
             assert!(pause >= least && pause <= least.mul_f64(1.5), "{pause:?}");
         }
         back_offs.passed("/a");
-        assert_eq!(back_offs.refused("/a"), Steps { in_a_row: 1, targets: 1 });
-    }
-
-    #[test]
-    fn c37_targets_count_together_only_with_no_success_in_between() {
-        let mut back_offs = BackOffs::default();
-        for _ in 0..50 {
-            assert_eq!(back_offs.refused("/retired").targets, 1);
-            back_offs.passed("/models");
-        }
-        assert_eq!(back_offs.refused("/retired").targets, 1);
-        assert_eq!(back_offs.refused("/models").targets, 2);
+        assert_eq!(back_offs.refused("/a"), Steps { in_a_row: 1 });
     }
 
     #[test]
@@ -97,6 +81,6 @@ mod tests {
         for target in 0..10_000 {
             back_offs.refused(&target.to_string());
         }
-        assert!(back_offs.in_a_row.len() <= TARGETS_MAX && back_offs.refused.len() <= TARGETS_MAX);
+        assert!(back_offs.in_a_row.len() <= TARGETS_MAX);
     }
 }

@@ -292,7 +292,8 @@ impl Pacer {
             trip.bucket = bucket;
         }
         let bucket = &trip.bucket;
-        let heeded = bucket.heed(status.as_u16(), &reading, trip.uri.path(), trip.profile).await;
+        let heeded =
+            bucket.heed(None, status.as_u16(), &reading, trip.uri.path(), trip.profile).await;
         let (wait, rests) = match heeded {
             Ok(Observed::Nothing) => return false,
             Ok(Observed::Suspended { left, .. }) => (us(left), false),

@@ -4,7 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use paceline_core::{Ask, Booking, Bucket, Cause, Decision, Policy, Standing, Suspension};
+use paceline_core::{
+    Ask, Booking, Bucket, Cause, Decision, Lowered, Policy, Refused, Remaining, Standing,
+    Suspension,
+};
 use serde_json::{Value, json};
 
 use crate::clock::ManualClock;
@@ -38,6 +41,9 @@ macro_rules! contract {
                 a_suspension_stops_everybody_and_only_resume_ends_it_early
                 a_name_without_a_bucket_can_be_suspended
                 a_call_that_was_answered_leaves_its_window_an_interval_later
+                what_a_provider_says_is_left_lowers_the_bucket_for_everybody
+                c37_bare_refusals_of_several_stop_the_bucket_and_one_who_passes_clears_them
+                a_limit_is_learned_only_where_nobody_else_has_set_one
                 a_booking_stands_until_it_is_void_and_can_be_given_back
                 c29_odd_names_are_buckets_of_their_own
                 a_deleted_bucket_starts_anew
@@ -325,6 +331,91 @@ pub(crate) async fn a_name_without_a_bucket_can_be_suspended(tested: Tested) {
     tested.store.resume("api").await.unwrap();
     assert!(tested.takes("api", &two, 2).await);
     assert!(!tested.takes("api", &two, 1).await);
+}
+
+pub(crate) async fn what_a_provider_says_is_left_lowers_the_bucket_for_everybody(tested: Tested) {
+    let own = policy("100/m burst 5, window 100/m");
+    let sent = tested.booked("api", &own, 0).await;
+    let said = Remaining {
+        quota: 2,
+        interval_us: 60_000_000,
+        tokens: 30,
+        resets_in_us: 20_000_000,
+        blur_us: 1_000_000,
+        sent: Some(sent),
+        unstoppable_us: 0,
+    };
+    for (tokens, lowered) in [(30, 69), (99, 0), (30, 0), (29, 1)] {
+        let said = Remaining { tokens, ..said };
+        let told = tested.store.lower("api", said, why("200: left")).await.unwrap();
+        assert_eq!(told, Lowered { tokens: lowered, left_us: 0 });
+    }
+    assert_eq!(tested.left("api").await, [4, 29]);
+    tested.advance(Duration::from_millis(20_001));
+    assert_eq!(tested.left("api").await, [5, 99]);
+    // Nothing is left, and somebody is about to go.
+    let sent = tested.booked("api", &own, 0).await;
+    tested.advance(Duration::from_millis(1));
+    tested.booked("api", &own, 0).await;
+    let said = Remaining { tokens: 0, sent: Some(sent), ..said };
+    // Where entries stand for two calls each, the second is not told from the first.
+    tested.booked("api", &own, 0).await;
+    let told = tested.store.lower("api", said, why("200: none left")).await.unwrap();
+    assert_eq!(told.left_us, 20_000_000);
+    let suspension = tested.bucket("api").await.unwrap().state.suspension;
+    assert_eq!(suspension, Some(why("200: none left")));
+    assert_eq!(
+        tested.store.lower("none", said, why("")).await.unwrap(),
+        Lowered::default(),
+        "no bucket is made"
+    );
+    assert_eq!(tested.bucket("none").await, None);
+}
+
+pub(crate) async fn c37_bare_refusals_of_several_stop_the_bucket_and_one_who_passes_clears_them(
+    tested: Tested,
+) {
+    let own = policy("50/s");
+    assert!(tested.takes("api", &own, 1).await);
+    let store = &tested.store;
+    let refused = async |by| store.refused("api", by, 2_000_000, why("guessed")).await.unwrap();
+    let one = Refused { by: 1, left_us: 0, stops: false };
+    assert!(!store.passed("api").await.unwrap());
+    for _ in 0..3 {
+        assert_eq!(refused(7).await, one);
+        assert!(tested.takes("api", &own, 1).await);
+    }
+    assert!(store.passed("api").await.unwrap());
+    assert_eq!(refused(u32::MAX).await, one);
+    assert_eq!(refused(7).await, Refused { by: 2, left_us: 2_000_000, stops: true });
+    assert_eq!(refused(7).await, Refused { by: 2, left_us: 2_000_000, stops: false });
+    assert!(!tested.takes("api", &own, 1).await);
+    // A success that was under way lifts nothing.
+    assert!(store.passed("api").await.unwrap());
+    assert!(!tested.takes("api", &own, 1).await);
+    assert_eq!(refused(7).await.by, 1);
+    // A name without a bucket can be refused, too.
+    assert!(!store.passed("new").await.unwrap());
+    let new = store.refused("new", 7, 1, why("")).await.unwrap();
+    assert_eq!(new, one);
+    assert!(tested.takes("new", &own, 1).await);
+    assert!(store.passed("new").await.unwrap());
+}
+
+pub(crate) async fn a_limit_is_learned_only_where_nobody_else_has_set_one(tested: Tested) {
+    let [own, learned, third] = ["50/s", "25/s", "10/s"].map(policy);
+    let set_if = async |expected: &Arc<Policy>, new: &Arc<Policy>| {
+        tested.store.set_if("api", expected, new).await.unwrap()
+    };
+    assert!(!set_if(&own, &learned).await);
+    assert_eq!(tested.bucket("api").await, None);
+    assert!(tested.takes("api", &own, 1).await);
+    assert!(!set_if(&third, &learned).await);
+    assert!(set_if(&own, &learned).await);
+    assert!(!set_if(&own, &third).await);
+    assert_eq!(tested.bucket("api").await.unwrap().policy, Some(learned.clone()));
+    tested.store.set("api", &learned, true).await.unwrap();
+    assert!(!set_if(&learned, &third).await);
 }
 
 pub(crate) async fn a_booking_stands_until_it_is_void_and_can_be_given_back(tested: Tested) {

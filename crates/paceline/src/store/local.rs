@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use paceline_core::decide;
-use paceline_core::{Ask, Booking, Bucket, Decision, Group, Look, Micros, Policy, Suspension};
+use paceline_core::{
+    Ask, Booking, Bucket, Decision, Group, Look, Lowered, Micros, Policy, Refused, Remaining,
+    Suspension,
+};
 
 use super::{Batched, Taken};
 use crate::error::Error;
@@ -46,7 +49,7 @@ pub(super) async fn take(
         let policy = other_policy(slot, policy);
         let granted = matches!(decision, Decision::Granted { .. });
         let change = Change::when(granted || seen != self::seen(slot));
-        (Taken { decision, policy }, change)
+        (Taken { decision, policy, doubted: doubted(slot) }, change)
     };
     store.update(name, operation).await
 }
@@ -62,7 +65,7 @@ pub(super) async fn batch(
         let batch = decide::batch(slot, policy, groups, now);
         let policy = other_policy(slot, policy);
         let change = Change::when(!batch.runs.is_empty() || seen != self::seen(slot));
-        (Batched { batch, policy }, change)
+        (Batched { batch, policy, doubted: doubted(slot) }, change)
     };
     store.update(name, operation).await
 }
@@ -70,6 +73,11 @@ pub(super) async fn batch(
 /// What the bucket's clock has seen. Who is refused changes it where the clock has stepped back.
 fn seen(slot: &Option<Bucket>) -> Option<Micros> {
     slot.as_ref().map(|bucket| bucket.state.clock.seen)
+}
+
+/// Whether somebody was refused without a time since somebody passed.
+fn doubted(slot: &Option<Bucket>) -> bool {
+    slot.as_ref().is_some_and(|bucket| !bucket.state.bare.by.is_empty())
 }
 
 /// The bucket's policy where it is another than the caller's own.
@@ -102,6 +110,40 @@ pub(super) async fn answered(
     store.update(name, operation).await
 }
 
+pub(super) async fn lower(
+    store: &impl Local,
+    name: &str,
+    said: Remaining,
+    why: Suspension,
+) -> Result<Lowered, Error> {
+    let operation = |slot: &mut Option<Bucket>, now| {
+        let lowered = decide::lower(slot, said, why, now);
+        (lowered, Change::when(lowered != Lowered::default()))
+    };
+    store.update(name, operation).await
+}
+
+pub(super) async fn refused(
+    store: &impl Local,
+    name: &str,
+    by: u32,
+    for_us: Micros,
+    why: Suspension,
+) -> Result<Refused, Error> {
+    let operation = |slot: &mut Option<Bucket>, now| {
+        (decide::refused(slot, by, for_us, why, now), Change::Changed)
+    };
+    store.update(name, operation).await
+}
+
+pub(super) async fn passed(store: &impl Local, name: &str) -> Result<bool, Error> {
+    let operation = |slot: &mut Option<Bucket>, _| {
+        let were = decide::passed(slot);
+        (were, Change::when(were))
+    };
+    store.update(name, operation).await
+}
+
 pub(super) async fn suspend(
     store: &impl Local,
     name: &str,
@@ -129,6 +171,19 @@ pub(super) async fn set(
 ) -> Result<bool, Error> {
     let operation = |slot: &mut Option<Bucket>, now| {
         let changed = decide::set(slot, policy, pinned, now);
+        (changed, Change::when(changed))
+    };
+    store.update(name, operation).await
+}
+
+pub(super) async fn set_if(
+    store: &impl Local,
+    name: &str,
+    expected: &Policy,
+    policy: &Arc<Policy>,
+) -> Result<bool, Error> {
+    let operation = |slot: &mut Option<Bucket>, now| {
+        let changed = decide::set_if(slot, expected, policy, now);
         (changed, Change::when(changed))
     };
     store.update(name, operation).await

@@ -28,7 +28,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use paceline_core::script::{self, Call};
-use paceline_core::{Ask, Booking, Group, Look, Micros, Policy, Suspension};
+use paceline_core::{
+    Ask, Booking, Group, Look, Lowered, Micros, Policy, Refused, Remaining, Suspension,
+};
 use redis::Value;
 
 use self::connection::Connector;
@@ -87,14 +89,14 @@ impl Redis {
             Value::BulkString(clock) => {
                 let clock = String::from_utf8_lossy(&clock);
                 let decision = script::usual_grant(&clock, policy, ask.cost).map_err(unreadable)?;
-                return Ok(Taken { decision, policy: None });
+                return Ok(Taken { decision, policy: None, doubted: false });
             }
             other => other,
         };
         let (numbers, text) = parts(reply)?;
         let decision = script::decision(&numbers, ask.cost).map_err(unreadable)?;
         let policy = text.map(|text| self.policy(text)).transpose()?;
-        Ok(Taken { decision, policy })
+        Ok(Taken { decision, policy, doubted: false })
     }
 
     pub(crate) async fn batch(
@@ -106,7 +108,7 @@ impl Redis {
         let (numbers, text) = parts(self.call(name, &Call::Batch { policy, groups }).await?)?;
         let batch = script::batch(&numbers).map_err(unreadable)?;
         let policy = text.map(|text| self.policy(text)).transpose()?;
-        Ok(Batched { batch, policy })
+        Ok(Batched { batch, policy, doubted: false })
     }
 
     pub(crate) async fn give_back(&self, name: &str, booking: Booking) -> Result<bool, Error> {
@@ -115,6 +117,32 @@ impl Redis {
 
     pub(crate) async fn answered(&self, name: &str, booking: Booking) -> Result<bool, Error> {
         flag(self.call(name, &Call::Answered(booking)).await?)
+    }
+
+    pub(crate) async fn lower(
+        &self,
+        name: &str,
+        said: Remaining,
+        why: Suspension,
+    ) -> Result<Lowered, Error> {
+        let (numbers, _) = parts(self.call(name, &Call::Lower { said, why: &why }).await?)?;
+        script::lowered(&numbers).map_err(unreadable)
+    }
+
+    pub(crate) async fn refused(
+        &self,
+        name: &str,
+        by: u32,
+        for_us: Micros,
+        why: Suspension,
+    ) -> Result<Refused, Error> {
+        let call = Call::Refused { by, for_us, why: &why };
+        let (numbers, _) = parts(self.call(name, &call).await?)?;
+        script::refused(&numbers).map_err(unreadable)
+    }
+
+    pub(crate) async fn passed(&self, name: &str) -> Result<bool, Error> {
+        flag(self.call(name, &Call::Passed).await?)
     }
 
     pub(crate) async fn suspend(
@@ -137,6 +165,15 @@ impl Redis {
         pinned: bool,
     ) -> Result<bool, Error> {
         flag(self.call(name, &Call::Set { policy, pinned }).await?)
+    }
+
+    pub(crate) async fn set_if(
+        &self,
+        name: &str,
+        expected: &Policy,
+        policy: &Arc<Policy>,
+    ) -> Result<bool, Error> {
+        flag(self.call(name, &Call::SetIf { expected, policy }).await?)
     }
 
     pub(crate) async fn look(&self, name: &str) -> Result<Look, Error> {

@@ -4,6 +4,8 @@
 mod away;
 mod cancellation;
 mod environment;
+#[cfg(feature = "http")]
+mod learn;
 mod limiter;
 mod meters;
 #[cfg(feature = "http")]

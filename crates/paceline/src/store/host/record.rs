@@ -7,10 +7,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use paceline_core::{Bucket, Clock, Level, Micros, Policy, Shape, State, Suspension, Window};
+use paceline_core::{Bare, Bucket, Clock, Level, Micros, Policy, Shape, State, Suspension, Window};
 
 const HAS_POLICY: u8 = 1;
 const HAS_SUSPENSION: u8 = 2;
+const HAS_BARE: u8 = 4;
 const CREDIT: u8 = 0;
 const WINDOW: u8 = 1;
 
@@ -25,13 +26,17 @@ pub(super) struct Record {
 /// Appends the record to `out`.
 pub(super) fn encode(out: &mut Vec<u8>, name: &str, touched: Micros, bucket: &Bucket) {
     let Bucket { policy, keep_us, state } = bucket;
-    let State { clock, at, made, suspension, levels } = state;
+    let State { clock, at, made, suspension, levels, bare } = state;
     let Clock { seen, paused, since, until } = clock;
     for number in [touched, *keep_us, *seen, *paused, *since, *until, *at, *made] {
         out.extend_from_slice(&number.to_le_bytes());
     }
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-    out.push(flag(policy.is_some(), HAS_POLICY) | flag(suspension.is_some(), HAS_SUSPENSION));
+    out.push(
+        flag(policy.is_some(), HAS_POLICY)
+            | flag(suspension.is_some(), HAS_SUSPENSION)
+            | flag(*bare != Bare::default(), HAS_BARE),
+    );
     text(out, name);
     if let Some(policy) = policy {
         text(out, policy.as_str());
@@ -39,6 +44,13 @@ pub(super) fn encode(out: &mut Vec<u8>, name: &str, touched: Micros, bucket: &Bu
     if let Some(Suspension { reason, by }) = suspension {
         text(out, reason);
         text(out, by);
+    }
+    if *bare != Bare::default() {
+        out.extend_from_slice(&bare.at.to_le_bytes());
+        varint(out, bare.by.len() as u64);
+        for by in &bare.by {
+            varint(out, u64::from(*by));
+        }
     }
     for level in levels {
         match level {
@@ -85,6 +97,7 @@ pub(super) fn decode(bytes: &[u8], known: Option<&Arc<Policy>>) -> Option<Record
     } else {
         None
     };
+    let bare = if flags & HAS_BARE != 0 { reader.bare()? } else { Bare::default() };
     let quotas = policy.as_deref().map(Policy::quotas).unwrap_or_default();
     let mut levels = Vec::with_capacity(quotas.len());
     for quota in quotas {
@@ -99,7 +112,7 @@ pub(super) fn decode(bytes: &[u8], known: Option<&Arc<Policy>>) -> Option<Record
         return None;
     }
     let clock = Clock { seen, paused, since, until };
-    let state = State { clock, at, made, suspension, levels };
+    let state = State { clock, at, made, suspension, levels, bare };
     Some(Record { name, touched, bucket: Bucket { policy, keep_us, state } })
 }
 
@@ -162,6 +175,14 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(text).ok()
     }
 
+    fn bare(&mut self) -> Option<Bare> {
+        let at = self.number()?;
+        // A broken count ends with the bytes.
+        let count = self.varint()?;
+        let by = (0..count).map(|_| u32::try_from(self.varint()?).ok()).collect::<Option<_>>()?;
+        Some(Bare { at, by })
+    }
+
     fn window(&mut self, at: Micros) -> Option<Window> {
         let count = usize::try_from(self.varint()?).ok()?;
         // An entry takes at least two bytes; a broken count must not reserve the memory.
@@ -209,6 +230,11 @@ mod tests {
                 .map(used)
                 .into();
         buckets.push(Bucket::drained(Arc::new("window 5/s".parse().unwrap()), -5));
+        let mut refused = Some(used("2/s, 7/m"));
+        for by in [7, u32::MAX] {
+            decide::refused(&mut refused, by, 9, Suspension::default(), 1_790_000_007_000_000);
+        }
+        buckets.extend(refused);
         let mut nameless = None;
         decide::suspend(&mut nameless, 5, Suspension::default(), i64::MAX / 4);
         buckets.push(nameless.unwrap());

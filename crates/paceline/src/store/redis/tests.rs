@@ -13,6 +13,7 @@ use paceline_core::{Ask, Decision, Policy, Suspension};
 use paceline_testkit::{FaultProxy, Mode, RedisServer, Reply, ScriptedServer, eventually};
 
 use super::Redis;
+use super::words::Word;
 use crate::clock::{Clock, ManualClock};
 use crate::error::Error;
 use crate::store::Store;
@@ -456,7 +457,7 @@ async fn does_everything(store: &Redis, name: &str) {
     assert!(store.give_back(name, booking).await.unwrap());
     store.suspend(name, 1_000_000, Suspension::default()).await.unwrap();
     // In a Cluster words of another bucket's changes may still be under way.
-    while words.next().await.as_deref().expect("the subscription stands") != name {}
+    while words.next().await.expect("the subscription stands").name != name {}
     assert!(store.resume(name).await.unwrap());
     assert!(store.set(name, &self::policy("7/s"), false).await.unwrap());
     assert!(store.look(name).await.unwrap().bucket.is_some());
@@ -489,15 +490,24 @@ async fn a_word_of_every_change_reaches_who_listens() {
     store.set("api", &super::tests::policy("7/s"), false).await.unwrap();
     store.set("api", &super::tests::policy("7/s"), false).await.unwrap();
     store.delete("api").await.unwrap();
+    // Who is refused without a time, and who by that stops the bucket.
+    for by in [1, 2] {
+        store.refused("bare", by, 1_000_000, Suspension::default()).await.unwrap();
+    }
     // Another fleet's bucket is none of ours.
     let other = open(&server.url(), BOUND).await.unwrap();
     other.suspend("api", 1_000_000, Suspension::default()).await.unwrap();
     store.suspend("last", 1_000_000, Suspension::default()).await.unwrap();
     let mut heard = Vec::new();
-    while heard.last().is_none_or(|name| name != "last") {
+    while heard.last().is_none_or(|word: &Word| word.name != "last") {
         heard.push(words.next().await.unwrap());
     }
-    assert_eq!(heard, ["ap{i}", "ap{i}", "api", "api", "last"]);
+    let told = heard.iter().map(|word| (word.name.as_str(), word.changed, word.doubted));
+    let changed = |name| (name, true, false);
+    let [one, two] = [("bare", false, true), ("bare", true, true)];
+    let wanted = ["ap{i}", "ap{i}", "api", "api"].map(changed).into_iter();
+    let wanted = wanted.chain([one, two, changed("last")]);
+    assert_eq!(told.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
     drop(server);
     assert_eq!(words.next().await, None);
 }

@@ -17,6 +17,17 @@ pub(crate) struct Words {
     prefix: String,
 }
 
+/// What was told of a bucket.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    /// Its name.
+    pub(crate) name: String,
+    /// Whether it was changed, so that who waits for it looks again.
+    pub(crate) changed: bool,
+    /// Whether somebody was refused without a time, so that who passes says so.
+    pub(crate) doubted: bool,
+}
+
 impl Redis {
     /// What is subscribed to. A user restricted by ACL may subscribe to just the pattern that the
     /// rule spells.
@@ -49,8 +60,8 @@ impl Redis {
 }
 
 impl Words {
-    /// The name of a bucket that was changed; `None` when the connection has ended. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Option<String> {
+    /// The next word; `None` when the connection has ended. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<Word> {
         loop {
             let word = {
                 let mut words = self.subscribed.on_message();
@@ -62,7 +73,10 @@ impl Words {
             let key = word.get_channel_name();
             let name = key.strip_prefix(&self.prefix).and_then(|it| it.strip_prefix('{'));
             if let Some(name) = name.and_then(|it| it.strip_suffix('}')) {
-                return Some(name.to_owned());
+                let what = word.get_payload_bytes();
+                let changed = what != b"refused";
+                let doubted = !changed || what == b"stopped";
+                return Some(Word { name: name.to_owned(), changed, doubted });
             }
         }
     }

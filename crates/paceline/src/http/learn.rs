@@ -1,0 +1,321 @@
+//! What an answer that tells of limits means for a bucket's policy: which of its quotas a limit is
+//! about, what is left of that, and which policy the provider's own numbers make. Pure, but for what
+//! is remembered to not ask the store for the same thing again and again.
+
+use std::time::Duration;
+
+use paceline_core::driver::FRESH_US;
+use paceline_core::policy::{LIMIT_MAX, STRICT_GUARD_DEFAULT_US};
+use paceline_core::{Booking, Micros, Policy, Quota, Remaining, Shape};
+use paceline_http::{Dimension, Limit, Reading};
+
+use crate::clock::micros;
+
+/// What one answer may be late by on its way, and what moments are rounded by at least.
+const BLUR_LEAST_US: Micros = 10_000;
+/// What whole seconds are rounded by.
+const BLUR_SECONDS_US: Micros = 1_000_000;
+/// Of an interval: so close together, what is left is told once, unless little is.
+const GAP: Micros = 64;
+const LITTLE: i64 = 8;
+/// A higher limit is believed when so many answers in a row have stated it.
+const RAISED_AFTER: u32 = 3;
+/// After a limit was learned none is raised for so long, and after one could not be, none learned.
+const LEARN_PAUSE_US: Micros = 10_000_000;
+/// A learned policy outlives the idle bucket by this much: what was learned by being refused is not
+/// forgotten over a coffee.
+pub(super) const KEPT: Duration = Duration::from_secs(3_600);
+
+/// Of one bucket in this process.
+#[derive(Debug, Default)]
+pub(crate) struct Learning {
+    /// For each quota of the policy.
+    quotas: Vec<Heard>,
+    /// The limit that the last answers stated for an interval, and how many did.
+    stated: Option<(u64, Micros, u32)>,
+    /// No limit is raised before.
+    raise_from: Micros,
+    /// Nothing is learned before.
+    learn_from: Micros,
+}
+
+/// What answers told of one quota, on the steady clock.
+#[derive(Debug, Clone, Copy)]
+struct Heard {
+    /// When what is left was told to the store last.
+    told_at: Micros,
+    /// The moment at which the provider counts anew, and when it was first named.
+    resets: Option<(Micros, Micros)>,
+    /// Whether that moment stood still while time passed: a window of the provider's own, that began
+    /// an interval before it. Elsewhere it moves on with each call or with time itself, and tells
+    /// nothing of when the provider began to count.
+    is_fixed: bool,
+}
+
+/// The call that was answered: its place, and how long ago it was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sent {
+    pub(super) booking: Booking,
+    pub(super) age_us: Micros,
+}
+
+impl Learning {
+    /// What is left of each quota that the answer tells of, where it is time to tell the store.
+    /// `told` is whether waiters hear of changes at once; `now` is on the steady clock.
+    pub(super) fn remaining(
+        &mut self,
+        policy: &Policy,
+        reading: &Reading<'_>,
+        sent: Option<Sent>,
+        told: bool,
+        now: Micros,
+    ) -> Vec<Remaining> {
+        self.quotas.resize(policy.quotas().len(), Heard::NOTHING);
+        let mut all: Vec<Remaining> = Vec::new();
+        for limit in &reading.limits {
+            let Some(mut said) = remaining(policy, limit, sent, told) else { continue };
+            let quota = policy.quotas()[said.quota - 1];
+            let heard = &mut self.quotas[said.quota - 1];
+            if !heard.resets_in(said.resets_in_us, said.blur_us, now) {
+                // All that still counts here may count there.
+                said.blur_us = us(quota.guarded());
+            }
+            let often = now - heard.told_at < said.interval_us / GAP
+                && said.tokens > i64::from(quota.limit()) / LITTLE;
+            if often || all.iter().any(|other| other.quota == said.quota) {
+                continue;
+            }
+            heard.told_at = now;
+            all.push(said);
+        }
+        all
+    }
+
+    /// The policy that the answer's limits make of this one, where it is another and to be believed:
+    /// a lower limit at once, a higher one when it was stated several times.
+    pub(super) fn policy(
+        &mut self,
+        policy: &Policy,
+        reading: &Reading<'_>,
+        now: Micros,
+    ) -> Option<Policy> {
+        let (limit, stated) = the_limit(policy, reading)?;
+        let window_us = limit.window_us.unwrap_or(0);
+        let times = match &mut self.stated {
+            Some((same, window, times)) if (*same, *window) == (stated, window_us) => {
+                *times = times.saturating_add(1);
+                *times
+            }
+            other => {
+                *other = Some((stated, window_us, 1));
+                1
+            }
+        };
+        let learned = learned(policy, limit, stated)?;
+        let lower = learned.1 == Learned::Lower;
+        let is_time = lower || now >= self.raise_from && times >= RAISED_AFTER;
+        (is_time && now >= self.learn_from).then_some(learned.0)
+    }
+
+    /// A policy is about to be learned.
+    pub(super) fn learns(&mut self, now: Micros) {
+        self.raise_from = now + LEARN_PAUSE_US;
+        self.stated = None;
+    }
+
+    /// It was not: somebody has set another, which this process will hear of, or pinned this one.
+    pub(super) fn learned_nothing(&mut self, now: Micros) {
+        self.learn_from = now + LEARN_PAUSE_US;
+    }
+}
+
+impl Heard {
+    const NOTHING: Self = Self { told_at: Micros::MIN / 2, resets: None, is_fixed: false };
+
+    /// Takes in when the provider says that it counts anew; whether its window is a fixed one.
+    fn resets_in(&mut self, in_us: Micros, blur_us: Micros, now: Micros) -> bool {
+        let moment = now + in_us;
+        match self.resets {
+            Some((known, _)) if (moment - known).abs() > blur_us => {
+                // A new window, or the old one's moment has moved before it came.
+                self.is_fixed &= now >= known - blur_us;
+                self.resets = Some((moment, now));
+            }
+            Some((_, since)) => self.is_fixed |= now - since > 2 * blur_us,
+            None => self.resets = Some((moment, now)),
+        }
+        self.is_fixed
+    }
+}
+
+/// Whether a limit changes a policy for less or for more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Learned {
+    Lower,
+    Higher,
+}
+
+/// The one limit of calls that the answer states, where it states one. Of several it is not known
+/// which of them bind together.
+fn the_limit<'a>(policy: &Policy, reading: &'a Reading<'_>) -> Option<(&'a Limit<'a>, u64)> {
+    let mut stated = reading.limits.iter().filter_map(|limit| {
+        let number = limit.limit.filter(|limit| (1..=u64::from(LIMIT_MAX)).contains(limit))?;
+        counts_calls(limit).then_some((limit, number))
+    });
+    let first = stated.next()?;
+    let several = stated.next().is_some();
+    // Where each has a window of its own, the one that the policy knows is meant.
+    if several {
+        let mut known = reading.limits.iter().filter(|limit| {
+            counts_calls(limit) && limit.window_us.is_some_and(|it| has_interval(policy, it))
+        });
+        let limit = known.next()?;
+        let number = limit.limit.filter(|limit| (1..=u64::from(LIMIT_MAX)).contains(limit))?;
+        return known.next().is_none().then_some((limit, number));
+    }
+    Some(first)
+}
+
+fn counts_calls(limit: &Limit<'_>) -> bool {
+    matches!(limit.dimension, Dimension::Requests | Dimension::Points | Dimension::Tokens)
+}
+
+fn has_interval(policy: &Policy, interval_us: Micros) -> bool {
+    policy.quotas().iter().any(|quota| us(quota.interval()) == interval_us)
+}
+
+/// The only interval of a policy.
+fn the_interval(policy: &Policy) -> Option<Micros> {
+    let mut intervals = policy.quotas().iter().map(|quota| us(quota.interval()));
+    let first = intervals.next()?;
+    intervals.all(|other| other == first).then_some(first)
+}
+
+/// The interval of the policy that a limit is about.
+fn interval_of(policy: &Policy, limit: &Limit<'_>) -> Option<Micros> {
+    match limit.window_us {
+        Some(window_us) => Some(window_us).filter(|it| has_interval(policy, *it)),
+        None => {
+            let by_number = policy
+                .quotas()
+                .iter()
+                .find(|quota| limit.limit == Some(u64::from(quota.limit())))
+                .map(|quota| us(quota.interval()));
+            // What comes back later than an interval is over is of a longer one.
+            let within = |it: &Micros| limit.reset_us.is_none_or(|reset| reset <= *it + it / 8);
+            the_interval(policy).or(by_number).filter(within)
+        }
+    }
+}
+
+/// What is left of the quota that a limit is about: of its window where it has one, whose entries
+/// tell what was taken when.
+fn remaining(
+    policy: &Policy,
+    limit: &Limit<'_>,
+    sent: Option<Sent>,
+    told: bool,
+) -> Option<Remaining> {
+    let left = limit.remaining.filter(|_| counts_calls(limit))?;
+    let interval_us = interval_of(policy, limit)?;
+    let quotas = policy.quotas().iter().enumerate();
+    let of_interval = quotas.filter(|(_, quota)| us(quota.interval()) == interval_us);
+    let (index, quota) = of_interval.min_by_key(|(_, quota)| quota.shape() != Shape::Window)?;
+    // Without a moment it comes back an interval after it was taken, by whomever.
+    let whole = |it: Micros| it % 1_000_000 == 0;
+    let (resets_in_us, blur_us) = match (limit.reset_us, limit.reset_at) {
+        (None, _) => (interval_us, us(quota.guarded())),
+        (Some(reset), Some(at)) if whole(at) => (reset, BLUR_SECONDS_US),
+        (Some(reset), None) if whole(reset) => (reset, BLUR_SECONDS_US),
+        (Some(reset), _) => (reset, BLUR_LEAST_US),
+    };
+    // An answer that took longer than its window had left may be of the window before.
+    let age_us = sent.map_or(0, |sent| sent.age_us);
+    if age_us > 0 && age_us >= resets_in_us {
+        return None;
+    }
+    Some(Remaining {
+        quota: index + 1,
+        interval_us,
+        tokens: i64::try_from(left).unwrap_or(i64::MAX).min(i64::from(LIMIT_MAX)),
+        resets_in_us,
+        blur_us: blur_us.max(interval_us / GAP),
+        sent: sent.map(|sent| sent.booking),
+        unstoppable_us: if told { 2 * BLUR_LEAST_US } else { FRESH_US },
+    })
+}
+
+/// The policy with the limit that an answer states; `None` where it is the same, or it is not clear
+/// which quota is meant.
+fn learned(policy: &Policy, limit: &Limit<'_>, stated: u64) -> Option<(Policy, Learned)> {
+    let stated = u32::try_from(stated).ok()?;
+    let quotas = policy.quotas();
+    let known = interval_of(policy, limit);
+    let (quotas, how): (Vec<Quota>, Learned) = match (known, limit.window_us) {
+        (Some(interval_us), window_us) => {
+            let ours = |quota: &&Quota| us(quota.interval()) == interval_us;
+            let most = quotas.iter().filter(ours).map(Quota::limit).max()?;
+            let how = if stated < most { Learned::Lower } else { Learned::Higher };
+            // Without a window nobody knows that it is not more, of a longer one.
+            if stated == most || how == Learned::Higher && window_us.is_none() {
+                return None;
+            }
+            let new = |quota: &Quota| if ours(&quota) { quota.with_limit(stated) } else { *quota };
+            (quotas.iter().map(new).collect(), how)
+        }
+        // A window that the policy does not have.
+        (None, Some(window_us)) => {
+            let guard = quotas.iter().map(|quota| quota.guarded() - quota.interval()).max();
+            let guard = guard.filter(|guard| !guard.is_zero());
+            let guard = guard.unwrap_or(micros(STRICT_GUARD_DEFAULT_US));
+            let interval = micros(window_us);
+            let window = Quota::window(stated, interval).guard(guard);
+            if the_interval(policy).is_some() {
+                let paced = Quota::per(stated, interval).burst(1).guard(guard);
+                let rate = |limit: u32, us: Micros| f64::from(limit) / us.max(1) as f64;
+                let before = quotas.iter().map(|it| rate(it.limit(), self::us(it.interval())));
+                let lower = rate(stated, window_us) < before.fold(f64::INFINITY, f64::min);
+                (vec![paced, window], if lower { Learned::Lower } else { Learned::Higher })
+            } else {
+                (quotas.iter().copied().chain([window]).collect(), Learned::Lower)
+            }
+        }
+        (None, None) => return None,
+    };
+    let idle = policy.idle().max(KEPT);
+    let policy = Policy::new(quotas).and_then(|policy| policy.with_idle(idle)).ok()?;
+    Some((policy, how))
+}
+
+fn us(span: Duration) -> Micros {
+    Micros::try_from(span.as_micros()).unwrap_or(Micros::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Micros = 1_000_000;
+
+    #[test]
+    fn a_moment_that_stands_still_is_the_end_of_a_window_and_one_that_moves_is_not() {
+        // Answers every two seconds: how long until it counts anew, and what that makes of it.
+        type ResetsIn = fn(Micros) -> Micros;
+        let cases: [(&str, ResetsIn, bool); 4] = [
+            ("a fixed minute", |now| 60 * SECOND - now % (60 * SECOND), true),
+            ("a minute from each answer", |_| 60 * SECOND, false),
+            ("until all has come back", |now| 120_000 + now % 7, false),
+            ("the oldest of a log", |now| 60 * SECOND - now / 2 % (30 * SECOND), false),
+        ];
+        for (name, resets_in, is_fixed) in cases {
+            let mut heard = Heard::NOTHING;
+            let mut last = false;
+            for step in 1..200 {
+                let now = step * 2 * SECOND;
+                last = heard.resets_in(resets_in(now), 20_000, now);
+                assert!(is_fixed || !last, "{name}, {step}");
+            }
+            assert_eq!(last, is_fixed, "{name}");
+        }
+    }
+}
