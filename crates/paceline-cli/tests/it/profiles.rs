@@ -27,7 +27,7 @@ fn all_are_listed_a_line_each() {
     let lines: Vec<&str> = answer.text().lines().map(str::trim_start).collect();
     assert!(lines[0].starts_with("NAME") && lines[0].ends_with("HOST"), "{}", lines[0]);
     for words in [
-        ["github ", "GitHub REST", "strict 5000/h (+3)", "api.github.com"],
+        ["github ", "GitHub REST", "strict 5000/h (+4)", "api.github.com"],
         ["nominatim ", "Nominatim", "strict 1/s", "nominatim.openstreetmap.org"],
         ["generic ", "Everybody else", "strict 1/s", "-"],
     ] {

@@ -207,6 +207,9 @@ fn c35_only_answers_that_mean_slow_down_stop_a_bucket() {
         assert_eq!(owned(200, &[], &body, "github-graphql").answer, rate);
         assert_eq!(owned(200, &[], &body, "github").answer, Answer::Passed);
     }
+    // Storage that asks to slow down says nothing of a limit.
+    let slow = "<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message>";
+    assert_eq!(of(owned(503, &[], slow, "aws")), (rate, None));
     // Not about the pace of calls.
     for (status, lines, body, profile, refusal) in [
         (429, &[][..], "{\"code\":\"lock_timeout\"}", "stripe", Refusal::Lock),
@@ -229,6 +232,15 @@ fn c35_only_answers_that_mean_slow_down_stop_a_bucket() {
             &[("x-rate-limit-problem", "Concurrent"), ("retry-after", "9")],
             "",
             "xero",
+            Refusal::Concurrency,
+        ),
+        // The code of the daily limit, too; only the words tell.
+        (
+            403,
+            &[],
+            "[{\"errorCode\":\"REQUEST_LIMIT_EXCEEDED\",\"message\":\"ConcurrentRequests \
+             (Concurrent API Requests) Limit exceeded.\"}]",
+            "salesforce",
             Refusal::Concurrency,
         ),
     ] {

@@ -102,6 +102,17 @@ fn a_call_finds_its_bucket_by_host_path_method_and_account() {
             "docker-hub:HASH",
         ),
         ("https://nominatim.openstreetmap.org/search?q=x", Method::GET, "nominatim"),
+        ("https://api.x.com/2/tweets/search/recent?query=a", Method::GET, "x:search:recent:HASH"),
+        ("https://api.x.com/2/tweets", Method::POST, "x:post:HASH"),
+        ("https://api.x.com/2/users/7/followers", Method::GET, "x:user:followers:HASH"),
+        ("https://api.x.com/2/users/7/likes/9", Method::DELETE, "x:user:likes:DELETE:HASH"),
+        ("https://api.x.com/2/dm_events/5", Method::GET, "x:messages:HASH"),
+        ("https://api.x.com/2/tweets?ids=1", Method::GET, "x:HASH"),
+        ("https://acme.okta.com/api/v1/apps", Method::GET, "okta:apps:list:acme.okta.com"),
+        ("https://acme.okta.com/api/v1/apps/0oa1", Method::GET, "okta:apps:acme.okta.com"),
+        ("https://acme.okta.com/api/v1/logs", Method::GET, "okta:logs:acme.okta.com"),
+        ("https://fapi.binance.com/fapi/v1/depth", Method::GET, "binance:futures:fapi.binance.com"),
+        ("https://api.binance.com/api/v3/depth", Method::GET, "binance:api.binance.com"),
         ("https://api.example.org/x", Method::GET, "api.example.org:HASH"),
     ] {
         let name = bucket(uri, method, &token);
@@ -138,6 +149,13 @@ fn the_quota_depends_on_whether_there_is_an_account() {
     assert_eq!(placed.rule.policy_text, "strict 60/h");
     let placed = github.bucket_for(&Method::GET, &uri, &HeaderMap::new(), "me");
     assert_eq!(placed.rule.policy_text, "strict 5000/h");
+    // A search without an account has less than one with it, and more than other calls without.
+    let uri: Uri = "https://api.github.com/search/issues?q=x".parse().unwrap();
+    let placed = github.bucket_of(&Method::GET, &uri, &HeaderMap::new());
+    assert_eq!(placed.bucket, "github:search:anonymous");
+    assert_eq!(placed.rule.policy_text, "strict 10/m");
+    let placed = github.bucket_for(&Method::GET, &uri, &HeaderMap::new(), "me");
+    assert_eq!(placed.rule.policy_text, "strict 30/m");
 }
 
 /// A profile that is right but for one line.
