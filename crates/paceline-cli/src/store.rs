@@ -40,6 +40,12 @@ impl StoreArgs {
     pub(crate) async fn open(&self) -> Result<Limiter, Error> {
         self.builder().open().await
     }
+
+    /// For a command that runs for one call: those of one machine are refused as one.
+    pub(crate) async fn open_for_one_call(&self) -> Result<Limiter, Error> {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        self.builder().one_of(host).open().await
+    }
 }
 
 /// A span of time on the command line: `250ms`, `30s`, `15m`.

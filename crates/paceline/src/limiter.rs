@@ -75,9 +75,10 @@ pub(crate) struct Shared {
     pub(crate) listening: AtomicBool,
     pub(crate) told: AtomicBool,
     pub(crate) lines: Mutex<HashMap<String, Weak<Line>>>,
-    /// Gives other numbers here than in other processes.
-    #[cfg(feature = "http")]
-    pub(crate) own_hashes: std::hash::RandomState,
+    /// Whose refusals without a time count as one's, and whether others may have been refused before
+    /// anything is heard of it.
+    pub(crate) one_of: String,
+    pub(crate) doubts_first: bool,
 }
 
 /// One call that may have to wait, counted until this is dropped.
@@ -93,6 +94,7 @@ pub struct LimiterBuilder {
     lookahead: Duration,
     max_waiters: usize,
     clock: Clock,
+    one_of: Option<String>,
 }
 
 impl Limiter {
@@ -136,6 +138,7 @@ impl Limiter {
             lookahead: Duration::from_secs(1),
             max_waiters: MAX_WAITERS_DEFAULT,
             clock: Clock::System,
+            one_of: None,
         }
     }
 
@@ -385,6 +388,14 @@ impl LimiterBuilder {
         self
     }
 
+    /// Makes this process one of many that each make a call or two and end, such as commands of a
+    /// script: a target that is refused without a time by several processes of the same name counts
+    /// once, where each would count as one more that is refused.
+    pub fn one_of(mut self, name: impl Into<String>) -> Self {
+        self.one_of = Some(name.into());
+        self
+    }
+
     /// Takes the time from a clock moved by hand, in every decision and every sleep: for tests and
     /// for replaying traces.
     pub fn manual_clock(mut self, clock: ManualClock) -> Self {
@@ -440,8 +451,8 @@ impl LimiterBuilder {
                 listening: AtomicBool::new(false),
                 told: AtomicBool::new(false),
                 lines: Mutex::default(),
-                #[cfg(feature = "http")]
-                own_hashes: std::hash::RandomState::new(),
+                doubts_first: self.one_of.is_some(),
+                one_of: self.one_of.unwrap_or_else(|| format!("{:x}", fastrand::u64(..))),
             }),
         })
     }

@@ -106,7 +106,7 @@ impl Line {
             share: Mutex::default(),
             share_used: AtomicBool::new(false),
             other_policy: AtomicBool::new(false),
-            doubted: AtomicBool::new(false),
+            doubted: AtomicBool::new(shared.doubts_first),
             #[cfg(feature = "http")]
             heard: Mutex::default(),
             spent: Count::default(),

@@ -13,7 +13,8 @@ use crate::number::whole;
 use crate::output::{self, micros};
 use crate::run::Context;
 
-/// Tell the fleet what an answer said: a stated time suspends the bucket.
+/// Tell the fleet what an answer said: a stated time suspends the bucket, and less that is left than
+/// was reckoned counts for everybody.
 ///
 ///   paceline observe github --status 429 --header 'Retry-After: 30'
 ///   curl -sD headers … ; paceline observe github --status 403 --headers-from headers --profile github
@@ -49,6 +50,10 @@ pub(crate) struct Observe {
     /// What was called, such as its path
     #[arg(long, value_name = "TEXT", default_value = "")]
     target: String,
+
+    /// Let limits that the answer states become the bucket's policy, unless that is pinned
+    #[arg(long)]
+    adapt: bool,
 }
 
 impl Observe {
@@ -77,9 +82,12 @@ impl Observe {
             headers.append(name, value);
         }
         let body = self.body.as_ref().map(read).transpose()?;
-        let limiter = context.store.open().await?;
+        let limiter = context.store.open_for_one_call().await?;
         // It suspends a bucket that nobody has called yet, too, and makes none.
-        let bucket = limiter.bucket(&self.bucket, "1/s")?;
+        let status = limiter.status(&self.bucket).await?;
+        let policy = status.and_then(|status| status.policy);
+        let bucket = limiter.bucket(&self.bucket, policy.as_deref().unwrap_or("1/s"))?;
+        let bucket = if self.adapt { bucket.adaptive() } else { bucket };
         let response = Response {
             status: self.status,
             headers: &headers,
@@ -87,6 +95,7 @@ impl Observe {
             target: &self.target,
         };
         let observed = bucket.observe(response, profile).await?;
+        limiter.settled().await;
         let name = &self.bucket;
         let (json, words, exit) = match observed {
             Observed::Suspended { left, guessed, clamped_from } => (

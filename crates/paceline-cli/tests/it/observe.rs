@@ -53,7 +53,8 @@ fn a_refusal_without_a_time_ends_with_75_and_stops_nobody() {
         .ends_with(75)
         .says(&["without a time", "rest for"]);
     paceline(["observe", "api", "--status", "200"]).store(&store).ends_with(0);
-    paceline(["status", "api"]).store(&store).ends_with(66);
+    let status = paceline(["status", "api", "--json"]).store(&store).ends_with(0).json();
+    assert!(status[0]["suspension"].is_null(), "{status:?}");
 }
 
 #[test]
@@ -88,4 +89,45 @@ fn a_command_that_ends_with_a_chosen_code_suspends_the_bucket_and_keeps_its_code
         let words = ["exec", "api", "--quota", "50/s", "--suspend-on", bad, "--", "true"];
         paceline(words).ends_with(2).says(&[bad]);
     }
+}
+
+#[test]
+fn c37_a_script_that_is_refused_again_and_again_stops_nobody_and_two_targets_do() {
+    let folder = scratch_dir("observe");
+    let store = format!("host:{}", folder.path().display());
+    let observe = |status: &str, target: &str| {
+        paceline(["observe", "api", "--status", status, "--target", target, "--json"]).store(&store)
+    };
+    for _ in 0..3 {
+        observe("429", "/retired").ends_with(75);
+    }
+    observe("200", "/models").ends_with(0);
+    observe("429", "/models").ends_with(75);
+    let told = observe("429", "/retired").ends_with(0).json();
+    assert_eq!((&told[0]["observed"], &told[0]["guessed"]), (&"suspended".into(), &true.into()));
+}
+
+#[test]
+fn what_an_answer_says_is_left_and_its_limit_reach_the_bucket() {
+    let folder = scratch_dir("observe");
+    let store = format!("host:{}", folder.path().display());
+    paceline(["acquire", "api", "--quota", "window 100/h"]).store(&store).ends_with(0);
+    let observe = [
+        "observe",
+        "api",
+        "--status",
+        "200",
+        "-H",
+        r#"RateLimit-Policy: "calls";q=60;w=3600"#,
+        "-H",
+        r#"RateLimit: "calls";r=40;t=1800"#,
+    ];
+    let left = || {
+        let status = paceline(["status", "api", "--json"]).store(&store).ends_with(0).json();
+        (status[0]["policy"].clone(), status[0]["quotas"][0]["remaining"].clone())
+    };
+    paceline(observe).store(&store).ends_with(0);
+    assert_eq!(left(), ("window 100/h".into(), 40.into()));
+    paceline(observe.into_iter().chain(["--adapt"])).store(&store).ends_with(0);
+    assert_eq!(left().0, "window 60/h, idle 1h");
 }

@@ -1,7 +1,6 @@
 //! What is done about an answer: the fleet is stopped, told that less is left, or given another
 //! policy. Whoever asked is answered before the last two, which go on in the background.
 
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use paceline_core::{Micros, Policy, Remaining, Suspension as Why};
@@ -319,8 +318,9 @@ async fn learn(line: &Arc<Line>, expected: &Policy, policy: Arc<Policy>) -> Resu
 
 /// A number for a target in this process, by which the store tells those refused apart.
 fn number_of(line: &Line, target: &str) -> u32 {
-    let [a, b, c, d, ..] = line.shared.own_hashes.hash_one(target).to_le_bytes();
-    u32::from_le_bytes([a, b, c, d])
+    // FNV-1a: the same in every process of one name, whichever version it is.
+    let bytes = line.shared.one_of.bytes().chain([0]).chain(target.bytes());
+    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// A reason as a store takes it.
