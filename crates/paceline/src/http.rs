@@ -8,10 +8,22 @@
 //! | refuses and states a time (429 with Retry-After, an empty limit with a reset) | the bucket is suspended for the whole fleet, at most for the profile's longest wait; the reason names the header and what stood in it |
 //! | says with a success that nothing is left until then | the same |
 //! | refuses, and the profile knows how long such refusals last | the same, marked as guessed, longer each time in a row |
-//! | refuses without any time | its caller backs off; only when a second target is refused with no success in between is the fleet suspended, marked as guessed |
+//! | refuses without any time | its caller backs off; only when a second target, here or in another process, is refused with no success in between is the fleet suspended, marked as guessed |
+//! | says that less is left than the bucket reckons with | the difference counts as spent by others, for the whole fleet, until the provider counts anew; more than that raises nothing |
+//! | says that what is left will be taken by calls that nothing can stop any more | the bucket is suspended until the provider counts anew |
+//! | states a limit, to a handle that is [`adaptive`](Bucket::adaptive) | it becomes the bucket's policy: a lower one at once, a higher one when three answers in a row have stated it for a window that the policy has, too, and never so in place of a pinned policy |
+//! | refuses an adaptive handle, and states no limit | the pace is eased: by three steps of a tenth, down to a tenth of the handle's own policy at most, and back by one step for every five minutes without a refusal; a step that is refused again waits twice as long |
 //! | is no refusal for rate, or comes from a cache | nothing |
 //!
-//! A success never ends a suspension: only its end does, or `resume`.
+//! A success never ends a suspension: only its end does, or `resume`. What was learned stays for an
+//! hour beyond the idle bucket, and is in [`Status::policy`](crate::Status::policy).
+//!
+//! Late, repeated and reordered answers do no harm where the call is told with them
+//! ([`observe_call`](Bucket::observe_call)): its own place in the bucket says which calls the
+//! provider had not heard of yet, and one that took longer than the provider's window had left may
+//! be of the window before, and is passed over. What is left is told to the store in the
+//! background, one operation for each answer that says it (at most 64 an interval while more than an
+//! eighth is left).
 //!
 //! With the features `tower` and `reqwest`, a client asks and tells by itself: see the modules of
 //! these names.
