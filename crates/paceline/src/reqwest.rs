@@ -89,7 +89,7 @@ impl Middleware for PacelineMiddleware {
         let mut trip = pacer
             .trip(request.method(), uri, request.headers(), self.retry.as_ref())
             .map_err(Stopped::Failed)?;
-        pacer.go(&trip).await?;
+        pacer.go(&mut trip).await?;
         loop {
             let again = if trip.may_repeat() { request.try_clone() } else { None };
             let response = next.clone().run(request, extensions).await?;
@@ -98,7 +98,7 @@ impl Middleware for PacelineMiddleware {
             let Some(next_request) = again.filter(|_| repeat) else { return Ok(response) };
             // What is left of the answer would hold a connection while this waits.
             drop(response);
-            pacer.go_again(&trip).await?;
+            pacer.go_again(&mut trip).await?;
             request = next_request;
         }
     }

@@ -28,6 +28,8 @@
 //!   service's own; a service that was ready stays reserved while the call waits, so put a limit of
 //!   concurrency outside this layer.
 //! - **Bodies are not looked at**, neither of requests nor of answers: a streaming body streams.
+//! - **A call counts until its answer has come** where the policy's window has a guard: a request that
+//!   fails or is dropped under way may have arrived, and counts until the guard is over.
 //! - **Outside a retry layer** this layer takes one permit for all tries; inside one, each try takes
 //!   its own. [`retry`](PacelineLayer::retry) here takes one for each try, too.
 //! - **A store that is away** when an answer is to be told fails no request: a warning is logged, and
@@ -183,7 +185,7 @@ where
             let mut trip = pacer
                 .trip(method, uri, request.headers(), retry.as_ref())
                 .map_err(Error::Limiter)?;
-            pacer.go(&trip).await?;
+            pacer.go(&mut trip).await?;
             loop {
                 let again = if trip.may_repeat() { replay.again(&request) } else { None };
                 let response = inner.call(request).await.map_err(Error::Inner)?;
@@ -195,7 +197,7 @@ where
                 std::future::poll_fn(|context| inner.poll_ready(context))
                     .await
                     .map_err(Error::Inner)?;
-                pacer.go_again(&trip).await?;
+                pacer.go_again(&mut trip).await?;
                 request = next;
             }
         })

@@ -8,6 +8,8 @@ mod limiter;
 mod meters;
 #[cfg(feature = "http")]
 mod observe;
+#[cfg(feature = "tower")]
+mod pacer;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 mod refusing_server;
 #[cfg(feature = "reqwest")]

@@ -151,3 +151,29 @@ async fn a_client_of_reqwest_waits_as_long_as_a_real_server_says() {
     let hits = hits.lock().unwrap();
     assert!(hits.len() == 2 && hits[1] - hits[0] >= 30_000_000, "{hits:?}");
 }
+
+#[tokio::test]
+async fn c28_clones_of_the_client_share_one_limit() {
+    let (clock, _, bucket, wire) = world("5/s burst 5", &[]).await;
+    let client = client(PacelineMiddleware::new(Pacer::of_bucket(bucket)), &wire);
+    let clones: Vec<_> = (0..8).map(|_| client.clone()).collect();
+    let tasks: Vec<_> = (0..200)
+        .map(|number| tokio::spawn(clones[number % 8].get("http://api.example.com/a").send()))
+        .collect();
+    let turns = async |turns: usize| {
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        wire.arrived()
+    };
+    assert_eq!(turns(300).await, 5);
+    for _ in 0..99 {
+        clock.advance(ms(10));
+        turns(20).await;
+    }
+    let in_first_second = turns(300).await;
+    assert!((9..=10).contains(&in_first_second), "{in_first_second}");
+    for task in tasks {
+        task.abort();
+    }
+}
