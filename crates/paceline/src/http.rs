@@ -18,6 +18,8 @@
 
 mod back_off;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
+mod body;
+#[cfg(any(feature = "tower", feature = "reqwest"))]
 mod pacer;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 mod retry;
@@ -33,9 +35,11 @@ pub use paceline_http::{
 
 pub(crate) use self::back_off::BackOffs;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
-pub(crate) use self::pacer::Stopped;
+pub use self::body::{ReadAhead, ReadBodies};
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub use self::pacer::{Head, Pacer};
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+pub(crate) use self::pacer::{Said, Stopped};
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub use self::retry::Retry;
 use crate::bucket::Bucket;

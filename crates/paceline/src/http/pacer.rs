@@ -11,7 +11,7 @@ use ::http::{HeaderMap, Method, StatusCode, Uri, header, uri};
 use paceline_core::Micros;
 
 use super::retry::Tries;
-use super::{Observed, Placed, Profile, Profiles, Reading, Response, read};
+use super::{Observed, Placed, Profile, Profiles, ReadBodies, Reading, Response, read};
 use crate::answer::{Answer, Refusal, RefusedBy};
 use crate::bucket::Bucket;
 use crate::clock::{Clock, micros};
@@ -125,6 +125,14 @@ pub(crate) struct Trip<'a> {
     tries: Tries<'a>,
 }
 
+/// What an answer said, as far as it was looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct Said<'a> {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: Option<&'a [u8]>,
+}
+
 /// Why a request did not go out.
 #[derive(Debug)]
 pub(crate) enum Stopped {
@@ -215,8 +223,8 @@ impl Pacer {
     /// estimate stands. Requests of cost 0 have taken nothing and settle nothing.
     ///
     /// It is asked about each answer that is read, also about those that refuse: a 429 was not
-    /// executed, and some providers do not count it. Bodies
-    /// are not looked at.
+    /// executed, and some providers do not count it. The body is there where it
+    /// [was read](super::ReadBodies).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
@@ -351,6 +359,18 @@ impl Pacer {
         rests.until(&trip.place(), now).map(|until| (now, until))
     }
 
+    /// How far to read the body of an answer before it is heard; `None` for not at all.
+    pub(crate) fn reads(
+        &self,
+        trip: &Trip<'_>,
+        bodies: Option<&ReadBodies>,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> Option<usize> {
+        let bodies = bodies.filter(|_| self.observes(status))?;
+        bodies.of(status, headers, trip.profile)
+    }
+
     fn observes(&self, status: StatusCode) -> bool {
         self.observes.as_ref().is_none_or(|observes| observes(status))
     }
@@ -362,23 +382,23 @@ impl Pacer {
     pub(crate) async fn heard(
         &self,
         trip: &mut Trip<'_>,
-        status: StatusCode,
-        headers: &HeaderMap,
+        said: Said<'_>,
         may_repeat: bool,
     ) -> bool {
+        let Said { status, headers, body } = said;
         let in_flight = trip.in_flight.take();
         if !self.observes(status) {
             over(in_flight, None);
             return false;
         }
         let now = trip.bucket.clock().now();
-        let reading = read(status.as_u16(), headers, None, now, trip.profile);
+        let reading = read(status.as_u16(), headers, body, now, trip.profile);
         if let Some(bucket) = self.named(trip, &reading) {
             trip.bucket = bucket;
         }
         let cost = self.settles.as_ref().and_then(|settles| {
             let target = trip.uri.path();
-            settles(Response { status: status.as_u16(), headers, body: None, target }, &reading)
+            settles(Response { status: status.as_u16(), headers, body, target }, &reading)
         });
         let bucket = &trip.bucket;
         let heeded = tell(trip, status, &reading, in_flight, cost).await;

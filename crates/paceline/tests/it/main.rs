@@ -1,6 +1,8 @@
 //! The library as its users see it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[cfg(all(feature = "tower", feature = "reqwest"))]
+mod answers;
 mod away;
 mod cancellation;
 mod environment;

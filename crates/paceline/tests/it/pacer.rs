@@ -1,5 +1,5 @@
 //! What a pacer is set to do, seen through the tower layer: accounts, costs known afterwards, calls
-//! under way.
+//! under way, bodies that are looked at.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ::tower::retry::{Policy, RetryLayer};
 use ::tower::{Layer, ServiceExt, service_fn};
 use axum::body::Bytes;
-use futures_util::FutureExt;
-use http::{Request, Response};
-use http_body_util::Full;
-use paceline::http::Pacer;
+use futures_util::{FutureExt, Stream, StreamExt, stream};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
+use paceline::http::{Pacer, ReadBodies};
 use paceline::testing::{ManualClock, memory};
 use paceline::tower::{Error, PacelineLayer};
 use paceline::{Bucket, Limiter, Refusal};
@@ -121,6 +122,42 @@ async fn what_a_call_has_cost_is_settled_when_its_answer_tells() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_read_tells_what_a_call_has_cost() {
+    const POINTS: &str = r#"{"data":{},"extensions":{"cost":{"actualQueryCost":12}}}"#;
+    const TOKENS: &str = r#"{"usage":{"total_tokens":1234}}"#;
+    let tokens = |body: Option<&[u8]>| {
+        let body: serde_json::Value = serde_json::from_slice(body?).ok()?;
+        u32::try_from(body["usage"]["total_tokens"].as_u64()?).ok()
+    };
+    for (url, body, expected) in [
+        // By what is known of the provider.
+        ("https://shop.myshopify.com/admin/api/2026-01/graphql.json", POINTS, 9_988),
+        // By what the user knows.
+        (URL, TOKENS, 8_766),
+        ("https://api.example.com/other", TOKENS, 9_950),
+    ] {
+        let (_, limiter, bucket) = world("window 10000/h").await;
+        let pacer =
+            Pacer::of_bucket(bucket.clone()).cost(|_| 50).settle(move |response, reading| {
+                let cost = reading.cost.and_then(|cost| u32::try_from(cost).ok());
+                cost.or_else(|| tokens(response.body.filter(|_| response.target == "/v1")))
+            });
+        let bodies = ReadBodies::up_to(1_000).also(|status, headers: &HeaderMap| {
+            assert!(headers.contains_key("content-type"));
+            status == StatusCode::OK
+        });
+        let inner = service_fn(async move |_: Request<String>| {
+            Ok::<_, Cut>(answer(200, &[("content-type", "application/json")], body))
+        });
+        let service = PacelineLayer::new(pacer).read_bodies(bodies).layer(inner);
+        let response = service.oneshot(get(url)).await.unwrap();
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), body);
+        limiter.settled().await;
+        assert_eq!(left(&bucket).await, expected, "{url}");
+    }
+}
+
+#[tokio::test]
 async fn an_account_that_the_caller_knows_outlives_its_tokens() {
     let (clock, limiter, _) = world("1/s").await;
     let pacer = Pacer::by_profile(&limiter)
@@ -204,4 +241,81 @@ async fn inside_a_retry_layer_each_try_takes_a_permit_and_outside_all_take_one()
     let outside = paced.layer(RetryLayer::new(Attempts(3)).layer(inner));
     assert_eq!(outside.oneshot(get(URL)).await.unwrap().status(), 500);
     assert_eq!((called.load(Ordering::Relaxed), limiter.stats().granted), (8, 5));
+}
+
+/// A body of these parts that goes on for ever where it does not break off.
+fn streams(
+    parts: &'static [&'static str],
+    breaks_off: bool,
+) -> StreamBody<impl Stream<Item = Result<Frame<Bytes>, Cut>> + Send + 'static> {
+    let parts =
+        stream::iter(parts).map(|part| Ok(Frame::data(Bytes::from_static(part.as_bytes()))));
+    let end = stream::iter(breaks_off.then_some(Err(Cut)));
+    let on =
+        if breaks_off { stream::empty().left_stream() } else { stream::pending().right_stream() };
+    StreamBody::new(parts.chain(end).chain(on))
+}
+
+#[tokio::test]
+async fn what_streams_is_not_held_and_what_is_looked_at_comes_whole() {
+    const PARTS: &[&str] = &["secondary", " rate ", "limit", "."];
+    let url = "https://api.github.com/user";
+    for (kind, breaks_off, bytes_max, is_handed_on, is_suspended) in [
+        ("application/json", false, None, true, false),
+        ("text/event-stream", false, Some(1_000), true, false),
+        ("application/octet-stream", false, Some(1_000), true, false),
+        // As much as may be read has come.
+        ("application/json", false, Some(20), true, true),
+        ("application/json", false, Some(12), true, false),
+        // It is not over, and more may be read.
+        ("application/json", false, Some(1_000), false, false),
+        ("application/json", true, Some(1_000), true, true),
+    ] {
+        let (_, _, bucket) = world("50/s").await;
+        let layer = PacelineLayer::new(Pacer::of_bucket(bucket.clone()));
+        let inner = service_fn(move |_: Request<String>| {
+            let answer = Response::builder().status(403).header("content-type", kind);
+            let answer = answer.body(streams(PARTS, breaks_off)).unwrap();
+            async { Ok::<_, Cut>(answer) }
+        });
+        let mut body = match bytes_max {
+            None => {
+                let answer = pin!(layer.layer(inner).oneshot(get(url)));
+                settled(answer).await.map(|it| it.unwrap().into_body().boxed_unsync())
+            }
+            Some(bytes_max) => {
+                let layer = layer.read_bodies(ReadBodies::up_to(bytes_max));
+                let answer = pin!(layer.layer(inner).oneshot(get(url)));
+                settled(answer).await.map(|it| it.unwrap().into_body().boxed_unsync())
+            }
+        };
+        let case = format!("{kind} {breaks_off} {bytes_max:?}");
+        assert_eq!(body.is_some(), is_handed_on, "{case}");
+        let suspension = bucket.status().await.unwrap().unwrap().suspension;
+        assert_eq!(suspension.is_some(), is_suspended, "{case}");
+        if let Some(body) = &mut body {
+            for part in PARTS {
+                let frame = body.frame().await.unwrap().unwrap();
+                assert_eq!(frame.into_data().unwrap(), part, "{case}");
+            }
+            let end = settled(pin!(body.frame())).await.map(|end| end.map(|it| it.unwrap_err()));
+            assert_eq!(end, breaks_off.then_some(Some(Cut)), "{case}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_dropped_while_its_answers_body_is_read_has_gone_out_and_counts() {
+    let (_, limiter, bucket) = world("1/h burst 10").await;
+    let layer = PacelineLayer::new(Pacer::of_bucket(bucket.clone()));
+    let inner = service_fn(async move |_: Request<String>| {
+        let answer = Response::builder().status(403).header("content-type", "text/plain");
+        Ok::<_, Cut>(answer.body(streams(&["part"], false)).unwrap())
+    });
+    let layer = layer.read_bodies(ReadBodies::up_to(1_000));
+    let mut call = Box::pin(layer.layer(inner).oneshot(get(URL)));
+    assert!(settled(call.as_mut()).await.is_none());
+    drop(call);
+    limiter.settled().await;
+    assert_eq!(left(&bucket).await, 9);
 }
