@@ -248,6 +248,27 @@ impl Profile {
         bucket::place(self, method, uri, headers, account, name.filter(|name| !name.is_empty()))
     }
 
+    /// Whether the body of an answer with this status may tell what its headers do not: whether the
+    /// call was refused, for how long, or what is left. Where it cannot, nobody need read it.
+    ///
+    /// ```
+    /// # use paceline_http::Profiles;
+    /// let profiles = Profiles::builtin();
+    /// let graphql = profiles.get("github-graphql").ok_or("it is built in")?;
+    /// assert!(graphql.reads_body(200) && !profiles.generic().reads_body(200));
+    /// assert!(profiles.generic().reads_body(403));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn reads_body(&self, status: u16) -> bool {
+        // How long to wait is of no use where nobody was refused.
+        let is_success = (100..400).contains(&status);
+        let tells = |rule: &BodyRule| !(is_success && rule.means == BodyMeans::RetryAfter);
+        self.refusals.iter().any(|rule| {
+            !rule.body.is_empty() && (rule.status.is_empty() || rule.status.contains(&status))
+        }) || self.bodies.iter().any(tells)
+    }
+
     pub(crate) fn header_rule(&self, name: &str) -> Option<&HeaderRule> {
         if self.header_lengths & length_bit(name) == 0 {
             return None;

@@ -11,7 +11,7 @@ use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use paceline::Limiter;
-use paceline::http::{Pacer, Retry};
+use paceline::http::{Pacer, ReadBodies, Retry};
 use paceline::tower::PacelineLayer;
 use tower::{ServiceBuilder, ServiceExt};
 
@@ -19,8 +19,10 @@ use tower::{ServiceBuilder, ServiceExt};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = Limiter::from_env().await?;
     let pacer = Pacer::by_profile(&limiter).deadline(Duration::from_secs(60));
+    // Some providers refuse in the body of a 200.
+    let bodies = ReadBodies::up_to(64 * 1024);
     let client = ServiceBuilder::new()
-        .layer(PacelineLayer::new(pacer).retry(Retry::times(2)))
+        .layer(PacelineLayer::new(pacer).retry(Retry::times(2)).read_bodies(bodies))
         .service(Client::builder(TokioExecutor::new()).build_http());
     for uri in std::env::args().skip(1) {
         let request = Request::get(&uri).body(Full::<Bytes>::default())?;

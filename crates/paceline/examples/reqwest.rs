@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use paceline::Limiter;
-use paceline::http::{Pacer, Retry};
+use paceline::http::{Pacer, ReadBodies, Retry};
 use paceline::reqwest::PacelineMiddleware;
 use reqwest_middleware::ClientBuilder;
 
@@ -13,7 +13,9 @@ use reqwest_middleware::ClientBuilder;
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = Limiter::from_env().await?;
     let pacer = Pacer::by_profile(&limiter).deadline(Duration::from_secs(60));
-    let paced = PacelineMiddleware::new(pacer).retry(Retry::times(2));
+    // Some providers refuse in the body of a 200.
+    let bodies = ReadBodies::up_to(64 * 1024);
+    let paced = PacelineMiddleware::new(pacer).retry(Retry::times(2)).read_bodies(bodies);
     let client = ClientBuilder::new(reqwest::Client::new()).with(paced).build();
     for url in std::env::args().skip(1) {
         match client.get(&url).send().await {

@@ -29,6 +29,8 @@
 //! these names.
 
 mod back_off;
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+mod body;
 mod ease;
 mod heed;
 mod learn;
@@ -46,11 +48,15 @@ pub use paceline_http::{
     read,
 };
 
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+pub use self::body::{ReadAhead, ReadBodies};
 pub(crate) use self::heed::Heard;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
-pub(crate) use self::pacer::Stopped;
+pub(crate) use self::heed::Told;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub use self::pacer::{Head, Pacer};
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+pub(crate) use self::pacer::{Said, Stopped};
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub use self::retry::Retry;
 /// An answer of a provider.

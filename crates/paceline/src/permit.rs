@@ -57,10 +57,17 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    /// The place it has, and how long ago it was sent; `None` where no store holds one.
+    /// The place it has in a bucket.
     #[cfg(feature = "http")]
-    pub(crate) fn sent(&self, now: Micros) -> Option<(Booking, Micros)> {
-        self.sent.as_ref().map(|(_, booking)| (*booking, now - self.at))
+    pub(crate) fn place_in(&self, line: &Arc<Line>) -> Option<Booking> {
+        let sent = self.sent.as_ref().filter(|(of, _)| Arc::ptr_eq(of, line));
+        sent.map(|(_, booking)| *booking)
+    }
+
+    /// How long ago it was sent, where a store holds its place.
+    #[cfg(feature = "http")]
+    pub(crate) fn age_us(&self, now: Micros) -> Micros {
+        if self.sent.is_some() { now - self.at } else { 0 }
     }
 
     /// The answer has come. Told in the background; if that fails, the call is counted until the

@@ -16,7 +16,8 @@
 //!
 //! It does what the tower layer does: [`Pacer`] says which bucket, at what cost
 //! and how long to wait; clones of the client share; a request dropped while it waits takes nothing;
-//! bodies are not looked at. Middleware that tries again belongs outside, so that each try takes a
+//! bodies are not looked at unless [`read_bodies`](PacelineMiddleware::read_bodies) says so.
+//! Middleware that tries again belongs outside, so that each try takes a
 //! permit of its own, as those of [`retry`](PacelineMiddleware::retry) do. Redirects are followed
 //! inside of one call, and take none.
 //!
@@ -47,24 +48,26 @@
 //! ```
 
 use ::http::{Extensions, Uri};
-use ::reqwest::{Request, Response};
+use ::reqwest::{Body, Request, Response, ResponseBuilderExt};
+use bytes::Bytes;
 use reqwest_middleware::{Middleware, Next};
 
 use crate::error::Error;
-use crate::http::{Pacer, Retry, Stopped};
+use crate::http::{Pacer, ReadAhead, ReadBodies, Retry, Said, Stopped};
 
 /// Paces the requests of a client.
 #[derive(Debug, Clone)]
 pub struct PacelineMiddleware {
     pacer: Pacer,
     retry: Option<Retry>,
+    bodies: Option<ReadBodies>,
 }
 
 impl PacelineMiddleware {
     /// A middleware that paces as `pacer` says and tries nothing again.
     #[must_use]
     pub fn new(pacer: Pacer) -> Self {
-        Self { pacer, retry: None }
+        Self { pacer, retry: None, bodies: None }
     }
 
     /// Tries again what was refused, where the request can be cloned: one whose body streams cannot,
@@ -72,6 +75,15 @@ impl PacelineMiddleware {
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
+        self
+    }
+
+    /// Looks at those bodies of answers that may say what the headers do not, such as a refusal in a
+    /// 200. Answers are handed on whole. An error while a body is read comes where it is read, with
+    /// that of reqwest inside.
+    #[must_use]
+    pub fn read_bodies(mut self, bodies: ReadBodies) -> Self {
+        self.bodies = Some(bodies);
         self
     }
 }
@@ -89,16 +101,23 @@ impl Middleware for PacelineMiddleware {
         let mut trip = pacer
             .trip(request.method(), uri, request.headers(), self.retry.as_ref())
             .map_err(Stopped::Failed)?;
-        pacer.go(&trip).await?;
+        pacer.go(&mut trip).await?;
         loop {
             let again = if trip.may_repeat() { request.try_clone() } else { None };
-            let response = next.clone().run(request, extensions).await?;
+            let mut response = next.clone().run(request, extensions).await?;
             let (status, headers) = (response.status(), response.headers());
-            let repeat = pacer.heard(&mut trip, status, headers, again.is_some()).await;
+            let mut seen = None;
+            if let Some(bytes) = pacer.reads(&trip, self.bodies.as_ref(), status, headers) {
+                let (whole, read) = read_ahead(response, bytes).await;
+                response = whole;
+                seen = Some(read);
+            }
+            let said = Said { status, headers: response.headers(), body: seen.as_deref() };
+            let repeat = pacer.heard(&mut trip, said, again.is_some()).await;
             let Some(next_request) = again.filter(|_| repeat) else { return Ok(response) };
             // What is left of the answer would hold a connection while this waits.
             drop(response);
-            pacer.go_again(&trip).await?;
+            pacer.go_again(&mut trip).await?;
             request = next_request;
         }
     }
@@ -111,6 +130,19 @@ impl From<Stopped> for reqwest_middleware::Error {
             Stopped::Failed(error) => Self::middleware(error),
         }
     }
+}
+
+/// Reads up to so many bytes of an answer's body; the answer as it was, and what was read.
+async fn read_ahead(response: Response, bytes_max: usize) -> (Response, Bytes) {
+    let url = response.url().clone();
+    let (mut head, body) = ::http::Response::<Body>::from(response).into_parts();
+    let (body, seen) = ReadAhead::read(body, bytes_max).await;
+    // The address is handed over in an extension that only reqwest can make.
+    let mut address = ::http::Response::builder().url(url);
+    if let Some(address) = address.extensions_mut() {
+        head.extensions.extend(std::mem::take(address));
+    }
+    (::http::Response::from_parts(head, Body::wrap(body)).into(), seen)
 }
 
 fn uri_of(request: &Request) -> Result<Uri, Error> {

@@ -27,7 +27,11 @@
 //! - **Waiting is in the future** of the call: drop it and nothing was taken. `poll_ready` is the inner
 //!   service's own; a service that was ready stays reserved while the call waits, so put a limit of
 //!   concurrency outside this layer.
-//! - **Bodies are not looked at**, neither of requests nor of answers: a streaming body streams.
+//! - **Bodies are not looked at**, neither of requests nor of answers: a streaming body streams. Where
+//!   a provider refuses in the body, [`read_bodies`](PacelineLayer::read_bodies) has a look at those
+//!   that may say so.
+//! - **A call counts until its answer has come** where the policy's window has a guard: a request that
+//!   fails or is dropped under way may have arrived, and counts until the guard is over.
 //! - **Outside a retry layer** this layer takes one permit for all tries; inside one, each try takes
 //!   its own. [`retry`](PacelineLayer::retry) here takes one for each try, too.
 //! - **A store that is away** when an answer is to be told fails no request: a warning is logged, and
@@ -42,25 +46,29 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ::http::{Request, Response};
+use bytes::Bytes;
+use http_body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::answer::Refusal;
-use crate::http::{Pacer, Retry, Stopped};
+use crate::http::{Pacer, ReadAhead, ReadBodies, Retry, Said, Stopped};
 
-/// Makes [`Paceline`] services. `R` says how a request is made again for a retry.
+/// Makes [`Paceline`] services. `R` says how a request is made again for a retry, and `L` whether
+/// bodies of answers are looked at.
 #[derive(Debug, Clone)]
-pub struct PacelineLayer<R = Once> {
+pub struct PacelineLayer<R = Once, L = Unread> {
     pacer: Arc<Pacer>,
     retry: Option<Retry>,
     replay: R,
+    look: L,
 }
 
 /// A service whose requests are paced. Made by [`PacelineLayer`]; clones share one pace.
 #[derive(Debug, Clone)]
-pub struct Paceline<S, R = Once> {
+pub struct Paceline<S, R = Once, L = Unread> {
     inner: S,
-    layer: PacelineLayer<R>,
+    layer: PacelineLayer<R, L>,
 }
 
 /// Why a request has no answer.
@@ -89,6 +97,30 @@ pub trait Replay<B>: sealed::Sealed + Clone + Send + Sync + 'static {
     fn again(&self, request: &Request<B>) -> Option<Request<B>>;
 }
 
+/// Whether bodies of answers are looked at before they are handed on. Sealed.
+pub trait Look<A>: sealed::Sealed + Clone + Send + Sync + 'static {
+    /// The body that callers are handed.
+    type Body: Send + 'static;
+
+    /// Which bodies.
+    fn bodies(&self) -> Option<&ReadBodies>;
+
+    /// The answer as it is handed on, and what was read of its body, which is none where `bytes_max`
+    /// is.
+    fn look(
+        answer: Response<A>,
+        bytes_max: Option<usize>,
+    ) -> impl Future<Output = (Response<Self::Body>, Option<Bytes>)> + Send;
+}
+
+/// Bodies stream, and nobody looks.
+#[derive(Debug, Clone, Copy)]
+pub struct Unread;
+
+/// Some bodies are read before they are handed on.
+#[derive(Debug, Clone)]
+pub struct Read(ReadBodies);
+
 /// Requests are made once.
 #[derive(Debug, Clone, Copy)]
 pub struct Once;
@@ -105,14 +137,40 @@ impl PacelineLayer {
     /// A layer that paces as `pacer` says and tries nothing again.
     #[must_use]
     pub fn new(pacer: Pacer) -> Self {
-        Self { pacer: Arc::new(pacer), retry: None, replay: Once }
+        Self { pacer: Arc::new(pacer), retry: None, replay: Once, look: Unread }
     }
+}
 
+impl<R> PacelineLayer<R> {
+    /// Looks at those bodies of answers that may say what the headers do not, such as a refusal in a
+    /// 200. The service's answers then have a body of the type [`ReadAhead`], which comes whole.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+    /// use paceline::Limiter;
+    /// use paceline::http::{Pacer, ReadBodies, Retry};
+    /// use paceline::tower::PacelineLayer;
+    ///
+    /// let limiter = Limiter::open("memory:").await?;
+    /// let layer = PacelineLayer::new(Pacer::by_profile(&limiter))
+    ///     .read_bodies(ReadBodies::up_to(64 * 1024))
+    ///     .retry(Retry::times(2));
+    /// # drop(layer); Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn read_bodies(self, bodies: ReadBodies) -> PacelineLayer<R, Read> {
+        let Self { pacer, retry, replay, look: Unread } = self;
+        PacelineLayer { pacer, retry, replay, look: Read(bodies) }
+    }
+}
+
+impl<L> PacelineLayer<Once, L> {
     /// Tries again what was refused, with a clone of the request: for bodies that can be cloned, such
     /// as `Full<Bytes>` or `String`.
     #[must_use]
-    pub fn retry(self, retry: Retry) -> PacelineLayer<Cloned> {
-        PacelineLayer { pacer: self.pacer, retry: Some(retry), replay: Cloned }
+    pub fn retry(self, retry: Retry) -> PacelineLayer<Cloned, L> {
+        let Self { pacer, look, .. } = self;
+        PacelineLayer { pacer, retry: Some(retry), replay: Cloned, look }
     }
 
     /// Tries again what was refused, with what `again` makes of a request before it goes out. Where
@@ -140,34 +198,36 @@ impl PacelineLayer {
     /// # drop(layer); Ok(()) }
     /// ```
     #[must_use]
-    pub fn retry_with<B, F>(self, retry: Retry, again: F) -> PacelineLayer<MadeBy<F>>
+    pub fn retry_with<B, F>(self, retry: Retry, again: F) -> PacelineLayer<MadeBy<F>, L>
     where
         F: Fn(&Request<B>) -> Option<Request<B>> + Clone + Send + Sync + 'static,
     {
-        PacelineLayer { pacer: self.pacer, retry: Some(retry), replay: MadeBy(again) }
+        let Self { pacer, look, .. } = self;
+        PacelineLayer { pacer, retry: Some(retry), replay: MadeBy(again), look }
     }
 }
 
-impl<S, R: Clone> Layer<S> for PacelineLayer<R> {
-    type Service = Paceline<S, R>;
+impl<S, R: Clone, L: Clone> Layer<S> for PacelineLayer<R, L> {
+    type Service = Paceline<S, R, L>;
 
     fn layer(&self, inner: S) -> Self::Service {
         Paceline { inner, layer: self.clone() }
     }
 }
 
-impl<S, R, B, A> Service<Request<B>> for Paceline<S, R>
+impl<S, R, L, B, A> Service<Request<B>> for Paceline<S, R, L>
 where
     S: Service<Request<B>, Response = Response<A>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Send + 'static,
     R: Replay<B>,
+    L: Look<A>,
     B: Send + 'static,
     A: Send + 'static,
 {
-    type Response = Response<A>;
+    type Response = Response<L::Body>;
     type Error = Error<S::Error>;
-    type Future = ResponseFuture<A, S::Error>;
+    type Future = ResponseFuture<L::Body, S::Error>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(context).map_err(Error::Inner)
@@ -177,25 +237,28 @@ where
         // The service that was polled ready is the one to call; a clone may not be ready.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let PacelineLayer { pacer, retry, replay } = self.layer.clone();
+        let PacelineLayer { pacer, retry, replay, look } = self.layer.clone();
         Box::pin(async move {
             let (method, uri) = (request.method(), request.uri().clone());
             let mut trip = pacer
                 .trip(method, uri, request.headers(), retry.as_ref())
                 .map_err(Error::Limiter)?;
-            pacer.go(&trip).await?;
+            pacer.go(&mut trip).await?;
             loop {
                 let again = if trip.may_repeat() { replay.again(&request) } else { None };
                 let response = inner.call(request).await.map_err(Error::Inner)?;
                 let (status, headers) = (response.status(), response.headers());
-                let repeat = pacer.heard(&mut trip, status, headers, again.is_some()).await;
+                let bytes_max = pacer.reads(&trip, look.bodies(), status, headers);
+                let (response, seen) = L::look(response, bytes_max).await;
+                let said = Said { status, headers: response.headers(), body: seen.as_deref() };
+                let repeat = pacer.heard(&mut trip, said, again.is_some()).await;
                 let Some(next) = again.filter(|_| repeat) else { return Ok(response) };
                 // What is left of the answer would hold a connection while this waits.
                 drop(response);
                 std::future::poll_fn(|context| inner.poll_ready(context))
                     .await
                     .map_err(Error::Inner)?;
-                pacer.go_again(&trip).await?;
+                pacer.go_again(&mut trip).await?;
                 request = next;
             }
         })
@@ -248,6 +311,43 @@ impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
             Self::Refused(_) | Self::Limiter(_) => None,
             Self::Inner(error) => error.source(),
         }
+    }
+}
+
+impl sealed::Sealed for Unread {}
+
+impl<A: Send + 'static> Look<A> for Unread {
+    type Body = A;
+
+    fn bodies(&self) -> Option<&ReadBodies> {
+        None
+    }
+
+    async fn look(answer: Response<A>, _: Option<usize>) -> (Response<A>, Option<Bytes>) {
+        (answer, None)
+    }
+}
+
+impl sealed::Sealed for Read {}
+
+impl<A> Look<A> for Read
+where
+    A: Body<Data: Send, Error: Send> + Send + 'static,
+{
+    type Body = ReadAhead<A>;
+
+    fn bodies(&self) -> Option<&ReadBodies> {
+        Some(&self.0)
+    }
+
+    async fn look(
+        answer: Response<A>,
+        bytes_max: Option<usize>,
+    ) -> (Response<ReadAhead<A>>, Option<Bytes>) {
+        let Some(bytes_max) = bytes_max else { return (answer.map(ReadAhead::none), None) };
+        let (head, body) = answer.into_parts();
+        let (body, seen) = ReadAhead::read(body, bytes_max).await;
+        (Response::from_parts(head, body), Some(seen))
     }
 }
 

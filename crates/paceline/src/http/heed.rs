@@ -25,6 +25,19 @@ pub(crate) struct Heard {
     easing: Easing,
 }
 
+/// An answer that was read.
+pub(crate) struct Told<'a> {
+    /// Its call, where that is known.
+    pub(crate) call: Option<InFlight>,
+    /// What that has cost, where the answer has told it.
+    pub(crate) cost: Option<u32>,
+    pub(crate) status: u16,
+    pub(crate) reading: &'a Reading<'a>,
+    /// What was called.
+    pub(crate) target: &'a str,
+    pub(crate) profile: &'a Profile,
+}
+
 /// What the store is to be told without anybody waiting for it.
 #[derive(Debug, Default)]
 struct Untold {
@@ -106,25 +119,24 @@ impl Bucket {
     ) -> Result<Observed, Error> {
         let Response { status, headers, body, target } = response;
         let reading = read(status, headers, body, self.line.shared.clock.now(), profile);
-        self.heed(call, status, &reading, target, profile).await
+        self.heed(Told { call, cost: None, status, reading: &reading, target, profile }).await
     }
 
     /// Does what [`observe`](Self::observe) does, for an answer that was read already.
-    pub(crate) async fn heed(
-        &self,
-        call: Option<InFlight>,
-        status: u16,
-        reading: &Reading<'_>,
-        target: &str,
-        profile: &Profile,
-    ) -> Result<Observed, Error> {
+    pub(crate) async fn heed(&self, told: Told<'_>) -> Result<Observed, Error> {
+        let Told { call, cost, status, reading, target, profile } = told;
         let now = self.line.shared.clock.steady();
         let refused = reading.answer.is_rate();
         let passed = !refused && (200..400).contains(&status);
-        let sent = call.as_ref().and_then(|call| call.sent(now));
-        let sent = sent.map(|(booking, age_us)| Sent { booking, age_us });
-        if let Some(call) = call {
-            call.answered();
+        let sent = call.as_ref().map(|call| Sent {
+            // The answer may have named another bucket than the one it waited for.
+            booking: call.place_in(&self.line),
+            age_us: call.age_us(now),
+        });
+        match (call, cost) {
+            (None, _) => {}
+            (Some(call), None) => call.answered(),
+            (Some(call), Some(cost)) => call.settle(cost),
         }
         // The usual answer: there is nothing to do.
         let eased = self.adapts && self.line.is_other_policy();

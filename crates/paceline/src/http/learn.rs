@@ -55,7 +55,7 @@ struct Heard {
 /// The call that was answered: its place, and how long ago it was sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent {
-    pub(super) booking: Booking,
+    pub(super) booking: Option<Booking>,
     pub(super) age_us: Micros,
 }
 
@@ -240,7 +240,7 @@ fn remaining(
         tokens: i64::try_from(left).unwrap_or(i64::MAX).min(i64::from(LIMIT_MAX)),
         resets_in_us,
         blur_us: blur_us.max(interval_us / GAP),
-        sent: sent.map(|sent| sent.booking),
+        sent: sent.and_then(|sent| sent.booking),
         unstoppable_us: if told { 2 * BLUR_LEAST_US } else { FRESH_US },
     })
 }

@@ -11,12 +11,13 @@ use ::http::{HeaderMap, Method, StatusCode, Uri, header, uri};
 use paceline_core::Micros;
 
 use super::retry::Tries;
-use super::{Observed, Profile, Profiles, Reading, read};
+use super::{Observed, Placed, Profile, Profiles, ReadBodies, Reading, Response, Told, read};
 use crate::answer::{Answer, Refusal, RefusedBy};
 use crate::bucket::Bucket;
 use crate::clock::{Clock, micros};
 use crate::error::Error;
 use crate::limiter::Limiter;
+use crate::permit::InFlight;
 
 /// Handles kept in each of two generations. A handle is some hundred bytes, and a program rarely
 /// calls for more accounts than this at a time; one that does makes handles anew.
@@ -54,11 +55,16 @@ pub struct Pacer {
     profiles: Arc<Profiles>,
     deadline: Option<Duration>,
     cost: Option<Arc<Cost>>,
+    account: Option<Arc<Account>>,
     observes: Option<Arc<Observes>>,
+    settles: Option<Arc<Settles>>,
+    adapts: Option<bool>,
     memory: Arc<Memory>,
 }
 
 type Cost = dyn Fn(Head<'_>) -> u32 + Send + Sync;
+type Account = dyn Fn(Head<'_>) -> Option<String> + Send + Sync;
+type Settles = dyn Fn(Response<'_>, &Reading<'_>) -> Option<u32> + Send + Sync;
 type Observes = dyn Fn(StatusCode) -> bool + Send + Sync;
 
 /// A request without its body.
@@ -112,8 +118,20 @@ pub(crate) struct Trip<'a> {
     uri: Uri,
     /// The headers, where answers may tell that the call belongs to another bucket.
     headers: Option<HeaderMap>,
+    /// The account, where the caller knows it.
+    account: Option<String>,
+    /// The try under way. Dropped with the trip it counts, for it may have arrived.
+    in_flight: Option<InFlight>,
     deadline_at: Option<Micros>,
     tries: Tries<'a>,
+}
+
+/// What an answer said, as far as it was looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct Said<'a> {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: Option<&'a [u8]>,
 }
 
 /// Why a request did not go out.
@@ -127,6 +145,9 @@ impl Pacer {
     /// Each request in the bucket that the profile of its host says, with the documented quota as the
     /// policy it begins with. Hosts that have no profile get a bucket of their own, at a cautious
     /// pace.
+    ///
+    /// Where an answer names another bucket, further calls of the same method and path wait for that
+    /// one. Each process learns it by itself, from its first such answer.
     pub fn by_profile(limiter: &Limiter) -> Self {
         Self::new(Place::ByProfile(limiter.clone()))
     }
@@ -142,7 +163,10 @@ impl Pacer {
             profiles: Arc::new(Profiles::builtin().clone()),
             deadline: None,
             cost: None,
+            account: None,
             observes: None,
+            settles: None,
+            adapts: None,
             memory: Arc::default(),
         }
     }
@@ -169,6 +193,73 @@ impl Pacer {
         self
     }
 
+    /// The account that a request belongs to, where the caller knows it better than the header that
+    /// the profile looks at: tokens are renewed while the account stays the same, and the account is
+    /// what providers count. Where it says `None` the header counts. Asked only where the bucket is
+    /// found [by profile](Self::by_profile).
+    ///
+    /// The account becomes part of the bucket's name, so it must be no secret.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+    /// # let limiter = paceline::Limiter::open("memory:").await?;
+    /// use paceline::http::Pacer;
+    ///
+    /// let pacer = Pacer::by_profile(&limiter).account(|head| {
+    ///     let tenant = head.headers.get("x-tenant")?.to_str().ok()?;
+    ///     Some(tenant.to_owned())
+    /// });
+    /// # drop(pacer); Ok(()) }
+    /// ```
+    pub fn account(
+        mut self,
+        account: impl Fn(Head<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.account = Some(Arc::new(account));
+        self
+    }
+
+    /// What a call has really cost, where only its answer tells it: a model's tokens, points of a
+    /// query. The cost that was taken before is the estimate; see
+    /// [`InFlight::settle`](crate::InFlight::settle). Where it says `None`, as it does unless said, the
+    /// estimate stands. Requests of cost 0 have taken nothing and settle nothing.
+    ///
+    /// It is asked about each answer that is read, also about those that refuse: a 429 was not
+    /// executed, and some providers do not count it. The body is there where it
+    /// [was read](super::ReadBodies).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+    /// # let limiter = paceline::Limiter::open("memory:").await?;
+    /// use paceline::http::Pacer;
+    ///
+    /// // A query is taken for 50 points, and its answer says what it took.
+    /// let pacer = Pacer::by_profile(&limiter)
+    ///     .cost(|_| 50)
+    ///     .settle(|_, reading| reading.cost.and_then(|cost| u32::try_from(cost).ok()));
+    /// # drop(pacer); Ok(()) }
+    /// ```
+    pub fn settle(
+        mut self,
+        settles: impl Fn(Response<'_>, &Reading<'_>) -> Option<u32> + Send + Sync + 'static,
+    ) -> Self {
+        self.settles = Some(Arc::new(settles));
+        self
+    }
+
+    /// Whether what answers say may change the policy of the buckets, as
+    /// [`adaptive`](Bucket::adaptive) says; unless said, of those [by profile](Self::by_profile), whose
+    /// documented quotas are a first guess, and not of a bucket that was handed in without that.
+    pub fn adapt(mut self, adapts: bool) -> Self {
+        self.adapts = Some(adapts);
+        if let Place::One(bucket) = &mut self.place {
+            bucket.adapts = adapts;
+        }
+        // Handles hold what was said before.
+        self.memory = Arc::default();
+        self
+    }
+
     /// Which statuses are read; all unless said. An answer that is not read teaches nothing and is
     /// never retried.
     pub fn observe_if(
@@ -191,15 +282,17 @@ impl Pacer {
         let head = Head { method, uri: &uri, headers };
         let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
         let profile = self.profiles.for_uri(&uri);
+        let mut account = None;
         let (bucket, may_move) = match &self.place {
             Place::One(bucket) => (bucket.clone(), false),
             Place::ByProfile(limiter) => {
-                let placed = profile.bucket_of(method, &uri, headers);
+                account = self.account.as_ref().and_then(|account| account(head));
+                let placed = placed(profile, head, account.as_deref());
                 let may_move = profile.buckets().iter().any(|rule| rule.resource().is_some());
                 let moved = if may_move { self.memory.moved(method, &uri, &placed) } else { None };
                 match moved {
                     Some(bucket) => (bucket, may_move),
-                    None => (self.memory.handle(limiter, placed)?, may_move),
+                    None => (self.handle(limiter, placed)?, may_move),
                 }
             }
         };
@@ -214,25 +307,35 @@ impl Pacer {
             method: method.clone(),
             headers: may_move.then(|| headers.clone()),
             uri,
+            account,
+            in_flight: None,
             deadline_at: self.deadline.map(after),
             tries: Tries::begin(retry, now),
         })
     }
 
-    /// Waits for the permit of the first try, and spends it. Cancel safe: dropped while waiting, it
+    /// Waits for the permit of the first try, and uses it. Cancel safe: dropped while waiting, it
     /// takes nothing with it.
-    pub(crate) async fn go(&self, trip: &Trip<'_>) -> Result<(), Stopped> {
-        self.go_by(trip, trip.deadline_at).await
+    pub(crate) async fn go(&self, trip: &mut Trip<'_>) -> Result<(), Stopped> {
+        let end = trip.deadline_at;
+        trip.in_flight = self.go_by(trip, end).await?;
+        Ok(())
     }
 
     /// The same for a further try.
-    pub(crate) async fn go_again(&self, trip: &Trip<'_>) -> Result<(), Stopped> {
-        self.go_by(trip, Some(trip.tries.end(trip.deadline_at))).await
+    pub(crate) async fn go_again(&self, trip: &mut Trip<'_>) -> Result<(), Stopped> {
+        let end = trip.tries.end(trip.deadline_at);
+        trip.in_flight = self.go_by(trip, Some(end)).await?;
+        Ok(())
     }
 
-    async fn go_by(&self, trip: &Trip<'_>, end: Option<Micros>) -> Result<(), Stopped> {
+    async fn go_by(
+        &self,
+        trip: &Trip<'_>,
+        end: Option<Micros>,
+    ) -> Result<Option<InFlight>, Stopped> {
         if trip.cost == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let clock = trip.bucket.clock();
         let call = trip.bucket.cost(trip.cost);
@@ -257,10 +360,19 @@ impl Pacer {
             };
             // The target may have been refused while this waited: then the place is another's.
             if self.rests_until(trip).is_none() {
-                permit.spend();
-                return Ok(());
+                return Ok(Some(permit.in_flight()));
             }
         }
+    }
+
+    /// The handle of the bucket that the profile says. Its policy is a guess, so answers may change it
+    /// unless the caller says otherwise.
+    fn handle(&self, limiter: &Limiter, placed: Placed<'_>) -> Result<Bucket, Error> {
+        let make = |name: &str| {
+            let bucket = limiter.bucket(name, placed.policy.clone())?;
+            Ok(if self.adapts == Some(false) { bucket } else { bucket.adaptive() })
+        };
+        lock(&self.memory.handles).get(placed.bucket, make)
     }
 
     fn rests_until(&self, trip: &Trip<'_>) -> Option<(Micros, Micros)> {
@@ -272,6 +384,22 @@ impl Pacer {
         rests.until(&trip.place(), now).map(|until| (now, until))
     }
 
+    /// How far to read the body of an answer before it is heard; `None` for not at all.
+    pub(crate) fn reads(
+        &self,
+        trip: &Trip<'_>,
+        bodies: Option<&ReadBodies>,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> Option<usize> {
+        let bodies = bodies.filter(|_| self.observes(status))?;
+        bodies.of(status, headers, trip.profile)
+    }
+
+    fn observes(&self, status: StatusCode) -> bool {
+        self.observes.as_ref().is_none_or(|observes| observes(status))
+    }
+
     /// Tells the fleet what an answer said, and says whether the request is to go out again, which
     /// takes one of its retries.
     ///
@@ -279,21 +407,36 @@ impl Pacer {
     pub(crate) async fn heard(
         &self,
         trip: &mut Trip<'_>,
-        status: StatusCode,
-        headers: &HeaderMap,
+        said: Said<'_>,
         may_repeat: bool,
     ) -> bool {
-        if self.observes.as_ref().is_some_and(|observes| !observes(status)) {
+        let Said { status, headers, body } = said;
+        let in_flight = trip.in_flight.take();
+        if !self.observes(status) {
+            if let Some(in_flight) = in_flight {
+                in_flight.answered();
+            }
             return false;
         }
         let now = trip.bucket.clock().now();
-        let reading = read(status.as_u16(), headers, None, now, trip.profile);
+        let reading = read(status.as_u16(), headers, body, now, trip.profile);
         if let Some(bucket) = self.named(trip, &reading) {
             trip.bucket = bucket;
         }
+        let cost = self.settles.as_ref().and_then(|settles| {
+            let target = trip.uri.path();
+            settles(Response { status: status.as_u16(), headers, body, target }, &reading)
+        });
         let bucket = &trip.bucket;
-        let heeded =
-            bucket.heed(None, status.as_u16(), &reading, trip.uri.path(), trip.profile).await;
+        let told = Told {
+            call: in_flight,
+            cost,
+            status: status.as_u16(),
+            reading: &reading,
+            target: trip.uri.path(),
+            profile: trip.profile,
+        };
+        let heeded = bucket.heed(told).await;
         let (wait, rests) = match heeded {
             Ok(Observed::Nothing) => return false,
             Ok(Observed::Suspended { left, .. }) => (us(left), false),
@@ -327,12 +470,14 @@ impl Pacer {
             return None;
         }
         let Trip { profile, method, uri, bucket, .. } = trip;
-        let named = profile.bucket_after(method, uri, headers, None, reading);
+        let account = trip.account.as_deref();
+        let named = profile.bucket_after(method, uri, headers, account, reading);
         if named.bucket == bucket.name() {
             return None;
         }
-        let key = target_of(method, uri, &profile.bucket_of(method, uri, headers).bucket);
-        let bucket = self.memory.handle(limiter, named).ok()?;
+        let placed = placed(profile, Head { method, uri, headers }, account);
+        let key = target_of(method, uri, &placed.bucket);
+        let bucket = self.handle(limiter, named).ok()?;
         lock(&self.memory.moved).put(key, bucket.clone());
         Some(bucket)
     }
@@ -360,13 +505,8 @@ impl Trip<'_> {
 }
 
 impl Memory {
-    fn handle(&self, limiter: &Limiter, placed: super::Placed<'_>) -> Result<Bucket, Error> {
-        let make = |name: &str| limiter.bucket(name, placed.policy.clone());
-        lock(&self.handles).get(placed.bucket, make)
-    }
-
     /// The bucket that an earlier answer of the target named.
-    fn moved(&self, method: &Method, uri: &Uri, placed: &super::Placed<'_>) -> Option<Bucket> {
+    fn moved(&self, method: &Method, uri: &Uri, placed: &Placed<'_>) -> Option<Bucket> {
         let mut moved = lock(&self.moved);
         // No answer has named another: the usual case, for which no key is made.
         if moved.young.is_empty() {
@@ -435,6 +575,15 @@ impl From<Error> for Stopped {
 impl Bucket {
     fn clock(&self) -> &Clock {
         &self.line.shared.clock
+    }
+}
+
+/// Where a call belongs before anything was answered.
+fn placed<'a>(profile: &'a Profile, head: Head<'_>, account: Option<&str>) -> Placed<'a> {
+    let Head { method, uri, headers } = head;
+    match account {
+        Some(account) => profile.bucket_for(method, uri, headers, account),
+        None => profile.bucket_of(method, uri, headers),
     }
 }
 

@@ -1,6 +1,8 @@
 //! The library as its users see it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[cfg(all(feature = "tower", feature = "reqwest"))]
+mod answers;
 mod away;
 mod cancellation;
 mod environment;
@@ -10,6 +12,8 @@ mod limiter;
 mod meters;
 #[cfg(feature = "http")]
 mod observe;
+#[cfg(feature = "tower")]
+mod pacer;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 mod refusing_server;
 #[cfg(feature = "reqwest")]

@@ -5,10 +5,10 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ::reqwest::{Body, Request, Response};
+use ::reqwest::{Body, Request, Response, ResponseBuilderExt};
 use async_trait::async_trait;
 use http::Extensions;
-use paceline::http::{Pacer, Retry};
+use paceline::http::{Pacer, ReadBodies, Retry};
 use paceline::reqwest::PacelineMiddleware;
 use paceline::testing::{ManualClock, memory};
 use paceline::{Bucket, Limiter, Refusal};
@@ -150,4 +150,79 @@ async fn a_client_of_reqwest_waits_as_long_as_a_real_server_says() {
     assert_eq!(response.text().await.unwrap(), "welcome");
     let hits = hits.lock().unwrap();
     assert!(hits.len() == 2 && hits[1] - hits[0] >= 30_000_000, "{hits:?}");
+}
+
+#[tokio::test]
+async fn c28_clones_of_the_client_share_one_limit() {
+    let (clock, _, bucket, wire) = world("5/s burst 5", &[]).await;
+    let client = client(PacelineMiddleware::new(Pacer::of_bucket(bucket)), &wire);
+    let clones: Vec<_> = (0..8).map(|_| client.clone()).collect();
+    let tasks: Vec<_> = (0..200)
+        .map(|number| tokio::spawn(clones[number % 8].get("http://api.example.com/a").send()))
+        .collect();
+    let turns = async |turns: usize| {
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        wire.arrived()
+    };
+    assert_eq!(turns(300).await, 5);
+    for _ in 0..99 {
+        clock.advance(ms(10));
+        turns(20).await;
+    }
+    let in_first_second = turns(300).await;
+    assert!((9..=10).contains(&in_first_second), "{in_first_second}");
+    for task in tasks {
+        task.abort();
+    }
+}
+
+/// Answers a body that breaks off behind its first part.
+struct BreaksOff;
+
+#[derive(Debug, thiserror::Error)]
+#[error("the wire is cut")]
+struct Cut;
+
+#[async_trait]
+impl Middleware for BreaksOff {
+    async fn handle(
+        &self,
+        request: Request,
+        _: &mut Extensions,
+        _: Next<'_>,
+    ) -> reqwest_middleware::Result<Response> {
+        let part = http_body::Frame::data(axum::body::Bytes::from_static(b"secondary rate limit"));
+        let body = futures_util::stream::iter([Ok(part), Err(Cut)]);
+        let answer = http::Response::builder()
+            .status(403)
+            .header("content-type", "text/plain")
+            .url(request.url().clone());
+        Ok(answer.body(Body::wrap(http_body_util::StreamBody::new(body))).unwrap().into())
+    }
+}
+
+#[tokio::test]
+async fn an_answer_whose_body_was_read_is_handed_on_as_it_came() {
+    let (_, _, bucket, _) = world("50/s", &[]).await;
+    for bodies in [None, Some(ReadBodies::up_to(5)), Some(ReadBodies::up_to(1_000))] {
+        let looks = bodies.is_some();
+        let mut paced = PacelineMiddleware::new(Pacer::of_bucket(bucket.clone()));
+        if let Some(bodies) = bodies {
+            paced = paced.read_bodies(bodies);
+        }
+        let client =
+            ClientBuilder::new(::reqwest::Client::new()).with(paced).with(BreaksOff).build();
+        let mut answer = client.get("https://api.github.com/user?x=1").send().await.unwrap();
+        assert_eq!(answer.url().as_str(), "https://api.github.com/user?x=1");
+        assert_eq!((answer.status().as_u16(), answer.headers().len()), (403, 1));
+        assert_eq!(answer.chunk().await.unwrap().unwrap(), "secondary rate limit");
+        let mut error: &dyn std::error::Error = &answer.chunk().await.unwrap_err();
+        while let Some(source) = error.source() {
+            error = source;
+        }
+        assert!(error.is::<Cut>(), "{error:?}");
+        assert_eq!(bucket.resume().await.unwrap(), looks);
+    }
 }
