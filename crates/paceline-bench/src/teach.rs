@@ -164,8 +164,8 @@ fn taught(lesson: &Lesson) -> Figure {
         Start::Nothing => None,
     };
     let fleet = Fleet { profile, targets: lesson.targets, ..Fleet::new(lesson.redis, seconds) };
-    let arrivals = fleet.run(&script);
-    let phases = verdict::phases(&arrivals, quota, &lesson.changes, seconds);
+    let (arrivals, age_us) = fleet.record(&script);
+    let phases = verdict::phases(&arrivals, quota, &lesson.changes, seconds, age_us);
     let Wanted { refusals, share, .. } = lesson.wanted;
     let holds = |it: &Phase| it.learning <= refusals && it.after == 0 && it.share >= share;
     Figure {
@@ -269,6 +269,11 @@ impl Fleet {
 
     /// Lets it run before a provider; all calls that arrived.
     fn run(&self, script: &Script) -> Vec<Arrival> {
+        self.record(script).0
+    }
+
+    /// The same, and how long before the first of them the provider's first window began.
+    fn record(&self, script: &Script) -> (Vec<Arrival>, i64) {
         let server = self.redis.then(RedisServer::start);
         let folder = scratch_dir("teach");
         let store = match &server {
@@ -295,7 +300,7 @@ impl Fleet {
         let told: Vec<_> = workers.iter_mut().map(Worker::told).collect();
         assert_eq!(told.iter().map(|it| it.errors).sum::<u64>(), 0, "the store answers");
         assert!(told.iter().map(|it| it.answers).sum::<u64>() > 0, "the provider answers");
-        provider.arrivals()
+        (provider.arrivals(), provider.age_us())
     }
 }
 

@@ -76,6 +76,7 @@ pub(crate) struct Arrival {
 #[derive(Debug)]
 pub(crate) struct Provider {
     addr: SocketAddr,
+    age_us: i64,
     shared: Arc<Shared>,
     _running: oneshot::Sender<()>,
 }
@@ -121,11 +122,16 @@ impl Provider {
                 }
             });
         });
-        Self { addr, shared, _running: running }
+        Self { addr, age_us, shared, _running: running }
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// How long before the first call its first window began.
+    pub(crate) fn age_us(&self) -> i64 {
+        self.age_us
     }
 
     /// All calls so far, in the order they were judged.

@@ -14,37 +14,43 @@ pub(crate) struct Phase {
     pub(crate) last_s: f64,
     /// Refusals in the second half.
     pub(crate) after: usize,
-    /// The fleet's part of what the second client left, in the second half.
+    /// The fleet's part of what the second client left, in the whole windows of the second half.
     pub(crate) share: f64,
 }
 
-/// The phases of a run of so many seconds.
+/// The phases of a run of so many seconds, before a provider whose first window began so many
+/// microseconds before the run.
 pub(crate) fn phases(
     arrivals: &[Arrival],
     quota: Quota,
     changes: &[(u64, i64)],
     seconds: u64,
+    age_us: i64,
 ) -> Vec<Phase> {
     let mut begins = vec![(0, quota.limit)];
     begins.extend(changes.iter().map(|(at, limit)| (us(*at), *limit)));
     let ends = begins.iter().skip(1).map(|(at, _)| *at).chain([us(seconds)]);
-    let phase = |((from, limit), to)| phase(arrivals, Quota { limit, ..quota }, from, to);
+    let phase = |((from, limit), to)| phase(arrivals, Quota { limit, ..quota }, from, to, age_us);
     begins.iter().copied().zip(ends).map(phase).collect()
 }
 
 #[allow(clippy::cast_precision_loss, reason = "figures")]
-fn phase(arrivals: &[Arrival], quota: Quota, from: i64, to: i64) -> Phase {
+fn phase(arrivals: &[Arrival], quota: Quota, from: i64, to: i64, age_us: i64) -> Phase {
     let middle = i64::midpoint(from, to);
+    // Whole windows, for most of one may be used up at its beginning.
+    let window = |at: i64| (at + age_us).div_euclid(quota.interval_us);
+    let begin_of = |window: i64| window * quota.interval_us - age_us;
+    let (first, last) = (begin_of(window(middle - 1) + 1), begin_of(window(to)));
     let between = |from, to| arrivals.iter().filter(move |it| (from..to).contains(&it.at_us));
     let refused = |it: &&Arrival| it.worker.is_some() && it.verdict == Verdict::Refused;
     let accepted = |it: &&Arrival| it.verdict == Verdict::Accepted;
     let (own, rival): (Vec<&Arrival>, Vec<&Arrival>) =
-        between(middle, to).filter(accepted).partition(|it| it.worker.is_some());
-    let allowed = quota.limit as f64 * (to - middle) as f64 / quota.interval_us as f64;
-    let last = between(from, middle).rfind(refused).map_or(from, |it| it.at_us);
+        between(first, last).filter(accepted).partition(|it| it.worker.is_some());
+    let allowed = quota.limit as f64 * (last - first) as f64 / quota.interval_us as f64;
+    let last_at = between(from, middle).rfind(refused).map_or(from, |it| it.at_us);
     Phase {
         learning: between(from, middle).filter(refused).count(),
-        last_s: (last - from) as f64 / SECOND_US as f64,
+        last_s: (last_at - from) as f64 / SECOND_US as f64,
         after: between(middle, to).filter(refused).count(),
         share: own.len() as f64 / (allowed - rival.len() as f64),
     }
@@ -118,7 +124,7 @@ mod tests {
         }
         arrivals.push(arrival(19 * SECOND_US, Some(0), Verdict::Refused));
         arrivals.push(arrival(21 * SECOND_US, Some(0), Verdict::Refused));
-        let phases = phases(&arrivals, quota, &[(20, 5)], 40);
+        let phases = phases(&arrivals, quota, &[(20, 5)], 40, 0);
         assert_eq!(phases[0], Phase { learning: 2, last_s: 3.0, after: 1, share: 0.5 });
         assert_eq!(phases[1], Phase { learning: 1, last_s: 1.0, after: 0, share: 0.0 });
     }
