@@ -6,6 +6,8 @@ mod cancellation;
 mod environment;
 mod limiter;
 mod meters;
+#[cfg(feature = "tower")]
+mod neighbours;
 #[cfg(feature = "http")]
 mod observe;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
