@@ -22,8 +22,6 @@ pub(crate) const RECORD: &str = "teach-record";
 /// The provider's quota: 50 calls a second, in windows of five seconds.
 const LIMIT: i64 = 250;
 const INTERVAL_S: i64 = 5;
-/// A phase. Half of it is for learning: four windows.
-const PHASE_S: u64 = 40;
 
 /// What the fleet believes at its start.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,8 +38,13 @@ struct Lesson {
     name: String,
     dialect: Dialect,
     way: Way,
+    /// Windows of 50 calls a second.
+    interval_s: i64,
+    /// A phase, half of which is for learning.
+    phase_s: u64,
     start: Start,
-    changes: Vec<(u64, i64)>,
+    /// Whether the quota is halved after one phase, and doubled after another.
+    changes: bool,
     rival: Option<Rival>,
     redis: bool,
     /// Targets that the callers of a process share out among them.
@@ -85,60 +88,53 @@ pub(crate) fn figures(word: &str) -> impl Iterator<Item = Figure> {
 /// The table. What the issue sets a target for comes first.
 fn lessons() -> Vec<Lesson> {
     let informative = Wanted { refusals: 8, share: 0.9, is_target: true };
-    let bare = Wanted { refusals: 40, share: 0.9, is_target: true };
+    let silent = Wanted { refusals: 40, ..informative };
+    let wanted_of = |dialect: Dialect| if dialect.tells_limit() { informative } else { silent };
     let trial = |wanted: Wanted| Wanted { is_target: false, ..wanted };
     let rival = |bursts| Some(Rival { share: 0.3, bursts });
-    let base = |name: &str, dialect: Dialect, start: Start, wanted: Wanted| Lesson {
+    let base = |name: &str, dialect: Dialect, start: Start| Lesson {
         name: format!("teach, {name}, {}", dialect.name()),
         dialect,
         way: Way::Fixed,
+        // A limit that is told is known after a call. To find one takes windows, so they are short.
+        interval_s: if dialect.tells_limit() { INTERVAL_S } else { 2 },
+        phase_s: if dialect.tells_limit() { 40 } else { 120 },
         start,
-        changes: Vec::new(),
+        changes: false,
         rival: None,
         redis: true,
         targets: 20,
-        wanted,
+        wanted: wanted_of(dialect),
     };
     let twice = Start::Times(2.0);
+    let right = Start::Times(1.0);
     let mut all = vec![
-        base("twice the quota", Dialect::Epoch, twice, informative),
-        base("twice the quota", Dialect::Bare, twice, bare),
-        Lesson {
-            rival: rival(false),
-            ..base("second client of 30 %", Dialect::Epoch, Start::Times(1.0), informative)
-        },
+        base("twice the quota", Dialect::Epoch, twice),
+        base("twice the quota", Dialect::Bare, twice),
+        Lesson { rival: rival(false), ..base("second client of 30 %", Dialect::Epoch, right) },
     ];
     let mut add = |lesson: Lesson| all.push(Lesson { wanted: trial(lesson.wanted), ..lesson });
     for (dialect, _) in Dialect::ALL {
         if !matches!(dialect, Dialect::Epoch | Dialect::Bare) {
-            add(base("twice the quota", dialect, twice, informative));
+            add(base("twice the quota", dialect, twice));
         }
     }
     for dialect in [Dialect::Epoch, Dialect::Structured, Dialect::RetryAfter, Dialect::Bare] {
-        let wanted = if dialect == Dialect::Bare { bare } else { informative };
-        add(base("ten times the quota", dialect, Start::Times(10.0), wanted));
-        add(base("a tenth of the quota", dialect, Start::Times(0.1), wanted));
-        add(base("no policy", dialect, Start::Nothing, wanted));
-        let changes = vec![(PHASE_S, LIMIT / 2), (2 * PHASE_S, LIMIT)];
-        let right = Start::Times(1.0);
-        add(Lesson { changes, ..base("halved, then doubled", dialect, right, wanted) });
-        let bursts = base("second client in bursts", dialect, right, wanted);
+        add(base("ten times the quota", dialect, Start::Times(10.0)));
+        add(base("a tenth of the quota", dialect, Start::Times(0.1)));
+        add(base("no policy", dialect, Start::Nothing));
+        add(Lesson { changes: true, ..base("halved, then doubled", dialect, right) });
+        let bursts = base("second client in bursts", dialect, right);
         add(Lesson { rival: rival(true), ..bursts });
     }
-    add(Lesson {
-        rival: rival(false),
-        ..base("second client of 30 %", Dialect::Bare, Start::Times(1.0), bare)
-    });
-    for (way, name) in [(Way::Sliding, "sliding"), (Way::Bucket, "token bucket")] {
-        for (dialect, wanted) in [(Dialect::Epoch, informative), (Dialect::Bare, bare)] {
-            let name = format!("twice the quota, {name}");
-            add(Lesson { way, ..base(&name, dialect, twice, wanted) });
+    add(Lesson { rival: rival(false), ..base("second client of 30 %", Dialect::Bare, right) });
+    for dialect in [Dialect::Epoch, Dialect::Bare] {
+        for (way, name) in [(Way::Sliding, "sliding"), (Way::Bucket, "token bucket")] {
+            add(Lesson { way, ..base(&format!("twice the quota, {name}"), dialect, twice) });
         }
-    }
-    for (dialect, wanted) in [(Dialect::Epoch, informative), (Dialect::Bare, bare)] {
-        let host = base("twice the quota, host store", dialect, twice, wanted);
+        let host = base("twice the quota, host store", dialect, twice);
         add(Lesson { redis: false, ..host });
-        let one = base("twice the quota, one target", dialect, twice, wanted);
+        let one = base("twice the quota, one target", dialect, twice);
         add(Lesson { targets: 1, ..one });
     }
     all
@@ -146,26 +142,27 @@ fn lessons() -> Vec<Lesson> {
 
 /// Runs a lesson to its end.
 fn taught(lesson: &Lesson) -> Figure {
-    let quota = Quota { way: lesson.way, limit: LIMIT, interval_us: INTERVAL_S * 1_000_000 };
-    let seconds = PHASE_S * (1 + lesson.changes.len() as u64);
-    let script = Script {
-        quota,
-        dialect: lesson.dialect,
-        changes: lesson.changes.clone(),
-        rival: lesson.rival,
-        once: None,
+    let Lesson { dialect, way, interval_s, phase_s, .. } = *lesson;
+    let limit = 50 * interval_s;
+    let quota = Quota { way, limit, interval_us: interval_s * 1_000_000 };
+    let changes = match lesson.changes {
+        true => vec![(phase_s, limit / 2), (2 * phase_s, limit)],
+        false => Vec::new(),
     };
+    let seconds = phase_s * (1 + changes.len() as u64);
+    let script =
+        Script { quota, dialect, changes: changes.clone(), rival: lesson.rival, once: None };
     #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "a limit")]
     let profile = match lesson.start {
         Start::Times(times) => {
-            let policy = format!("strict {}/{INTERVAL_S}s", (LIMIT as f64 * times) as i64);
-            Some(lesson.dialect.profile(worker::HOST, &policy, INTERVAL_S))
+            let policy = format!("strict {}/{interval_s}s", (limit as f64 * times) as i64);
+            Some(dialect.profile(worker::HOST, &policy, interval_s))
         }
         Start::Nothing => None,
     };
     let fleet = Fleet { profile, targets: lesson.targets, ..Fleet::new(lesson.redis, seconds) };
     let (arrivals, age_us) = fleet.record(&script);
-    let phases = verdict::phases(&arrivals, quota, &lesson.changes, seconds, age_us);
+    let phases = verdict::phases(&arrivals, quota, &changes, seconds, age_us);
     let Wanted { refusals, share, .. } = lesson.wanted;
     let holds = |it: &Phase| it.learning <= refusals && it.after == 0 && it.share >= share;
     Figure {

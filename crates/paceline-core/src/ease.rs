@@ -1,4 +1,4 @@
-//! How far a bucket is eased where its provider refuses and says nothing: the pace is lowered by a
+//! How far a bucket is eased where its provider refuses and tells no limit: the pace is lowered by a
 //! factor and climbs back slowly, bounded both ways. Pure: it is told refusals and successes and when
 //! they were, and says which part of the policy's pace is meant to hold.
 //!
@@ -68,7 +68,7 @@ impl Ease {
         Self { window_us: window_us.clamp(WINDOW_LEAST_US, WINDOW_MOST_US), episode: None }
     }
 
-    /// A call was refused at `at` with nothing said. `paused_us` is for how long the bucket has been
+    /// A call was refused at `at`, and no limit was told. `paused_us` is for how long the bucket has been
     /// suspended in all; only its growth counts.
     pub fn refused(&mut self, at: Micros, paused_us: Micros) {
         let pace = self.pace(at);

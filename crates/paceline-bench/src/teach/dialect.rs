@@ -48,6 +48,11 @@ impl Dialect {
         Self::ALL.iter().find(|(it, _)| *it == self).map_or("", |(_, name)| name)
     }
 
+    /// Whether answers tell how many calls may pass.
+    pub(crate) fn tells_limit(self) -> bool {
+        !matches!(self, Self::RetryAfter | Self::RetryDate | Self::Bare)
+    }
+
     /// The headers of an answer that is given at `unix_us`.
     pub(crate) fn headers(
         self,
@@ -236,7 +241,7 @@ mod tests {
             }
             let wait = wait.unwrap_or_else(|| panic!("{name} states a time"));
             assert!((2_300_000..=3_300_000).contains(&wait), "{name}: {wait}");
-            if matches!(dialect, Dialect::RetryAfter | Dialect::RetryDate) {
+            if !dialect.tells_limit() {
                 continue;
             }
             let limit = reading.binding().unwrap_or_else(|| panic!("{name} tells a limit"));

@@ -1,4 +1,4 @@
-//! The rule for refusals that say nothing, before providers that count in their own ways: refusals
+//! The rule for refusals that tell no limit, before providers that count in their own ways: refusals
 //! until it holds, whether any come afterwards, and what of the quota is used. A fleet that always
 //! wants more, as a provider sees it: calls at an even pace, up to 20 ms on their way, answers as
 //! long on theirs. Two refusals with no success in between stop it for a second or longer each time,
@@ -32,6 +32,8 @@ struct Run {
     kind: &'static str,
     /// The second client's part of the quota.
     rival: f64,
+    /// Whether refusals state a time, in whole seconds, and nothing else.
+    states: bool,
     eases: bool,
     seconds: i64,
     seed: u64,
@@ -40,8 +42,16 @@ struct Run {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Happening {
     Starts,
-    Arrives { is_rival: bool, probes: bool },
-    Answered { accepted: bool, probes: bool },
+    Arrives {
+        is_rival: bool,
+        probes: bool,
+    },
+    /// With how long to stay away, where it was refused and says so.
+    Answered {
+        accepted: bool,
+        probes: bool,
+        stated: Option<Micros>,
+    },
 }
 
 fn run(run: &Run) -> Seen {
@@ -80,7 +90,10 @@ fn run(run: &Run) -> Seen {
                 }
             }
             Happening::Arrives { is_rival, probes } => {
-                let accepted = provider.arrive(now).is_ok();
+                let answer = provider.arrive(now);
+                let accepted = answer.is_ok();
+                let whole_seconds = |us: u64| i64::try_from(us.div_ceil(1_000_000)).unwrap() * S;
+                let stated = answer.err().filter(|_| run.states).map(whole_seconds);
                 if is_rival {
                     rival_after += i64::from(accepted && now >= middle);
                     let next = now + rng.i64(0..2 * rival_us);
@@ -91,9 +104,9 @@ fn run(run: &Run) -> Seen {
                 seen.learning += usize::from(!accepted && now < middle);
                 seen.after += usize::from(!accepted && now >= middle);
                 let answered = now + rng.i64(0..WAY_US);
-                to_come.push(Reverse((answered, Happening::Answered { accepted, probes })));
+                to_come.push(Reverse((answered, Happening::Answered { accepted, probes, stated })));
             }
-            Happening::Answered { accepted: true, probes } => {
+            Happening::Answered { accepted: true, probes, .. } => {
                 // What was in flight when it stopped proves nothing; what went to find out does.
                 if probes || !probing {
                     (refusals, in_a_row) = (0, 0);
@@ -104,13 +117,13 @@ fn run(run: &Run) -> Seen {
                     to_come.push(Reverse((now, Happening::Starts)));
                 }
             }
-            Happening::Answered { accepted: false, probes } => {
+            Happening::Answered { accepted: false, probes, stated } => {
                 refusals += 1;
                 ease.refused(now, paused);
-                let stops = probes || refusals >= 2 && !probing;
+                let stops = probes || (refusals >= 2 || stated.is_some()) && !probing;
                 if stops {
-                    let pause = (S << in_a_row.min(6)).min(60 * S);
-                    let pause = pause + rng.i64(0..pause / 2);
+                    let guessed = (S << in_a_row.min(6)).min(60 * S);
+                    let pause = stated.unwrap_or(guessed + rng.i64(0..guessed / 2));
                     (in_a_row, until) = (in_a_row + 1, now + pause);
                     paused += pause;
                     if probes {
@@ -138,6 +151,10 @@ fn seconds_of(interval_s: i64) -> i64 {
 
 /// A fleet that believes in so many tenths of the quota, before each kind of provider.
 fn runs(tenths: i64, rival: f64, eases: bool) -> Vec<(String, Seen)> {
+    runs_that(tenths, rival, eases, false)
+}
+
+fn runs_that(tenths: i64, rival: f64, eases: bool, states: bool) -> Vec<(String, Seen)> {
     let mut runs = Vec::new();
     for (limit, interval_s) in QUOTAS {
         for kind in ["fixed", "sliding", "bucket"] {
@@ -148,6 +165,7 @@ fn runs(tenths: i64, rival: f64, eases: bool) -> Vec<(String, Seen)> {
                     interval_us: interval_s * S,
                     kind,
                     rival,
+                    states,
                     eases,
                     seconds: seconds_of(interval_s),
                     seed,
@@ -210,10 +228,23 @@ fn a_fleet_at_the_quota_makes_room_for_a_second_client_that_takes_a_third_of_it(
 fn trying_whether_more_is_let_pass_costs_a_few_refusals_an_hour() {
     for kind in ["fixed", "sliding", "bucket"] {
         let fleet = |policy| {
-            let (limit, interval_us, rival, eases) = (250, 5 * S, 0.0, true);
-            run(&Run { policy, limit, interval_us, kind, rival, eases, seconds: 7_200, seed: 3 })
+            let (limit, interval_us, rival, seconds) = (250, 5 * S, 0.0, 7_200);
+            let (states, eases, seed) = (false, true, 3);
+            run(&Run { policy, limit, interval_us, kind, rival, states, eases, seconds, seed })
         };
         let Seen { after, share, .. } = fleet(500);
         assert!(after <= 20 && share >= 0.9, "{kind}: {after} {share}");
+    }
+}
+
+#[test]
+fn where_refusals_state_a_time_and_no_limit_it_takes_fewer_still() {
+    for (tenths, most) in [(20, 20), (100, 40)] {
+        let runs = runs_that(tenths, 0.0, true, true);
+        for (name, Seen { learning, after, share }) in &runs {
+            let holds = *learning <= most && *after <= 4 && *share >= 0.9;
+            assert!(holds, "{tenths} tenths, {name}: {learning} {after} {share}");
+        }
+        assert!(mean_after(&runs) < 1.0, "{}", mean_after(&runs));
     }
 }
