@@ -18,6 +18,7 @@ mod memory;
 mod middleware;
 mod outage;
 mod script;
+mod teach;
 
 /// One measured figure.
 struct Figure {
@@ -38,6 +39,16 @@ fn main() {
         && first == fleet::worker::WORKER
     {
         return fleet::worker::worker(rest);
+    }
+    if let [first, rest @ ..] = &words[..]
+        && first == teach::worker::WORKER
+    {
+        return teach::worker::worker(rest);
+    }
+    if let [first, rest @ ..] = &words[..]
+        && first == teach::RECORD
+    {
+        return teach::record(rest);
     }
     let word = words.first().map(String::as_str).unwrap_or_default();
     type Measure = fn() -> Figure;
@@ -124,12 +135,14 @@ fn main() {
         if !name.contains(word) {
             continue;
         }
-        let Figure { what, target, measured, met } = measure();
-        println!(
-            "{what:<40} {measured:<50} target {target:<20} {}",
-            if met { "met" } else { "MISSED" }
-        );
+        print(measure());
     }
+    teach::figures(word).for_each(print);
+}
+
+fn print(Figure { what, target, measured, met }: Figure) {
+    let met = if met { "met" } else { "MISSED" };
+    println!("{what:<40} {measured:<50} target {target:<20} {met}");
 }
 
 /// What the figures of async code run in.

@@ -13,6 +13,7 @@
 pub mod decide;
 pub mod driver;
 pub mod duration;
+pub mod ease;
 pub mod policy;
 pub mod script;
 pub mod state;

@@ -171,3 +171,17 @@ fn ten_minutes_of_fifty_processes_take_few_operations() {
     assert!(report.refused == 0 && report.share > 0.93, "{}", report.share);
     assert!(report.operations_per_call <= 3.0, "{}", report.operations_per_call);
 }
+
+#[test]
+fn c38_nobody_in_a_fleet_starts_a_call_once_a_suspension_may_be_known() {
+    // Every run is held to it: a call that goes more than 100 ms into a suspension breaks P1.
+    for store in [StoreKind::Redis, StoreKind::Host] {
+        for seed in 0..12 {
+            let quiet = scenario("strict 50/s", "sliding 50/s", 4, 60);
+            let fleet = Scenario { callers: 5, store, seed, ..quiet };
+            let faults = Faults { suspensions: 20, lost_words: 0.3, ..Faults::default() };
+            let (with, without) = (run(&Scenario { faults, ..fleet.clone() }), run(&fleet));
+            assert!(with.calls < without.calls, "they do stop, seed {seed}");
+        }
+    }
+}

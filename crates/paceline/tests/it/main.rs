@@ -10,6 +10,8 @@ mod environment;
 mod learn;
 mod limiter;
 mod meters;
+#[cfg(feature = "tower")]
+mod neighbours;
 #[cfg(feature = "http")]
 mod observe;
 #[cfg(feature = "tower")]
