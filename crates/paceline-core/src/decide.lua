@@ -602,6 +602,19 @@ elseif op == 'lower' then
     end
     -- An entry that is joined counts as of its newest call, the others may be earlier.
     later = math.max(later - (chunk - 1), 0)
+    -- Nor are there more than the token buckets let through.
+    local span = math.max(bucket_time + unstoppable_us - sent, 0)
+    for i = 1, quotas do
+      local rate, unit, capacity = numbers[3 * i - 2], numbers[3 * i - 1], numbers[3 * i]
+      local units = span * rate
+      if capacity >= 0 and units < 9007199254740992 then
+        local whole = math.floor(units / unit)
+        if whole * unit > units then
+          whole = whole - 1
+        end
+        soon = math.min(soon, whole + math.floor(capacity / unit))
+      end
+    end
     local missing = math.min(limit - said + later - own, limit)
     if missing > 0 and time + span_us > at then
       add(times, tokens, time, missing, chunk, math.floor(interval_us / 64))

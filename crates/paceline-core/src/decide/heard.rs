@@ -2,10 +2,10 @@
 //! was reckoned, since others spend the same quota, and they may refuse without saying for how long.
 
 use super::suspend;
-use crate::Micros;
 use crate::decide::Booking;
 use crate::policy::Gate;
 use crate::state::{Bare, Bucket, Level, Suspension};
+use crate::{EXACT_MAX, Micros, Policy};
 
 /// Entries this close behind what others have spent, as a part of the interval, count with it, so
 /// that a window that is corrected by each answer does not grow.
@@ -93,6 +93,7 @@ pub fn lower(slot: &mut Option<Bucket>, said: Remaining, why: Suspension, now: M
             }
             // An entry that is joined counts as of its newest call, the others may be earlier.
             let later = (later - (chunk - 1)).max(0);
+            let soon = soon.min(paced(policy, bucket_time + said.unstoppable_us - sent));
             let missing = (limit - said.tokens + later - own).min(*limit);
             let time = bucket_time + resets_in - span_us;
             if missing > 0 && time + span_us > at {
@@ -111,6 +112,19 @@ pub fn lower(slot: &mut Option<Bucket>, said: Remaining, why: Suspension, now: M
         lowered.left_us = suspend(slot, said.resets_in_us, why, now);
     }
     lowered
+}
+
+/// The most tokens that the policy's token buckets let through in a span.
+fn paced(policy: &Policy, span_us: Micros) -> i64 {
+    let most = policy.gates().iter().filter_map(|gate| match *gate {
+        Gate::Bucket { rate, unit, capacity, .. } => {
+            // Beyond what is counted exactly it is no bound.
+            let units = span_us.max(0).saturating_mul(rate);
+            (units < EXACT_MAX).then_some(units / unit + capacity / unit)
+        }
+        Gate::Window { .. } => None,
+    });
+    most.min().unwrap_or(i64::MAX)
 }
 
 /// How many have been refused without a time since somebody passed, and what is left of the
