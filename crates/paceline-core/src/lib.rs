@@ -18,9 +18,9 @@ pub mod script;
 pub mod state;
 pub mod view;
 
-pub use decide::{Ask, Batch, Booking, Cause, Decision, Group, Look, Run, Sight, Standing};
+pub use decide::{Ask, Batch, Booking, Cause, Decision, Group, Look, Probed, Run, Sight, Standing};
 pub use policy::{Policy, PolicyError, Quota, Shape};
-pub use state::{Bucket, Clock, Level, State, Suspension, Window};
+pub use state::{Bucket, Clock, Level, Probing, State, Suspension, Window};
 pub use view::{QuotaView, SuspensionView, View};
 
 /// A moment or a span in whole microseconds. Moments are counted from the Unix epoch on the

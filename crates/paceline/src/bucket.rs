@@ -295,8 +295,8 @@ impl Call<'_> {
                 Ok(Asked::Free(Permit::without_store(GrantedBy::Local)))
             }
             // Nobody looks at the clock for a permit that will hardly be dropped unspent.
-            Decision::Granted { booking, .. } => {
-                Ok(Asked::Placed(Held::new(line, booking, LONG_AGO)))
+            Decision::Granted { booking, probe, .. } => {
+                Ok(Asked::Placed(Held::new(line, booking, LONG_AGO).first(probe)))
             }
             Decision::Denied { retry_after_us, cause } => {
                 let refusal = self.refusal(retry_after_us, cause, policy, local);
@@ -395,9 +395,10 @@ impl Drop for Flight {
             let returning = line.shared.returning();
             runtime.spawn(async move {
                 // Dropped, the place goes back.
-                if let Ok(Taken { decision: Decision::Granted { booking, .. }, .. }) = taking.await
+                if let Ok(Taken { decision: Decision::Granted { booking, probe, .. }, .. }) =
+                    taking.await
                 {
-                    Held::new(&line, booking, LONG_AGO).give_back();
+                    Held::new(&line, booking, LONG_AGO).first(probe).give_back();
                 }
                 drop(returning);
             });

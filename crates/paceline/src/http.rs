@@ -11,7 +11,9 @@
 //! | refuses without any time | its caller backs off; only when a second target is refused with no success in between is the fleet suspended, marked as guessed |
 //! | is no refusal for rate, or comes from a cache | nothing |
 //!
-//! A success never ends a suspension: only its end does, or `resume`.
+//! A success that was in flight never ends a suspension: only its end does, or `resume`. At the end
+//! of one that a refusal caused one call of the fleet goes first, and the others follow when its
+//! answer is none; see [`LimiterBuilder::probe`](crate::LimiterBuilder::probe).
 //!
 //! With the features `tower` and `reqwest`, a client asks and tells by itself: see the modules of
 //! these names.
@@ -139,7 +141,11 @@ impl Bucket {
         };
         let reason = if guessed { format!("guessed: {reason}") } else { reason };
         let limiter = crate::limiter::Limiter::sharing(std::sync::Arc::clone(shared));
-        let left = limiter.suspend(self.name(), wait, &shortened(&reason)).await?;
+        let reason = shortened(&reason);
+        let left = match refused {
+            true => limiter.suspend_refused(self.name(), wait, &reason).await?,
+            false => limiter.suspend(self.name(), wait, &reason).await?,
+        };
         Ok(Observed::Suspended { left, guessed, clamped_from })
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use paceline_core::{Ask, Booking, Decision, Micros, SPAN_MAX_US};
 
+use crate::error::Error;
 use crate::line::Line;
 use crate::store::Taken;
 
@@ -48,16 +49,45 @@ pub struct Permit {
 /// A call under way, which its window counts until its guard is over or the answer has come.
 /// Dropped without an answer (a call that failed or was cancelled may have arrived all the same),
 /// it is counted until the guard is over.
+///
+/// Of a call that [went first](Permit::is_probe) at the end of a suspension the others wait for the
+/// answer: that it has come means that it was not refused, and they follow. Where it was refused the
+/// fleet is told so before that, as by [`Bucket::observe`](crate::Bucket::observe) or a further
+/// suspension, which then stands. Dropped, they wait as if the answer never came.
 #[derive(Debug)]
 #[must_use = "tell it when the answer has come"]
 pub struct InFlight {
     sent: Option<(Arc<Line>, Booking)>,
+    probe: bool,
 }
 
 impl InFlight {
+    /// Whether it is the call that went first; see [`Permit::is_probe`].
+    #[must_use]
+    pub fn is_probe(&self) -> bool {
+        self.probe
+    }
+
+    /// The answer has come and was no refusal: where the call went first, the others follow. The
+    /// bucket is left alone where a refusal or an operator has suspended it since.
+    // Only the readings of answers tell this while the call is still held.
+    #[allow(dead_code, reason = "not used without the feature `http`")]
+    pub(crate) async fn passed(&self) -> Result<bool, Error> {
+        match &self.sent {
+            Some((line, _)) if self.probe => {
+                let told = line.shared.store.probed(&line.name, 0).await;
+                line.shared.told(&line.name, told)
+            }
+            _ => Ok(false),
+        }
+    }
+
     /// The answer has come. Told in the background; if that fails, the call is counted until the
     /// guard is over.
     pub fn answered(self) {
+        if let (true, Some((line, _))) = (self.probe, &self.sent) {
+            tell_probed(line, 0);
+        }
         if let Some((line, booking)) = self.sent
             && line.counts_answers()
         {
@@ -89,6 +119,9 @@ impl InFlight {
     /// ```
     pub fn settle(mut self, actual: u32) {
         let Some((line, booking)) = self.sent.take() else { return };
+        if self.probe {
+            tell_probed(&line, 0);
+        }
         let actual = i64::from(actual);
         let kept = Booking { cost: booking.cost.min(actual), ..booking };
         if actual < booking.cost {
@@ -97,7 +130,7 @@ impl InFlight {
             in_background(&line, move |line| charge(line, actual - booking.cost));
         }
         if kept.cost > 0 {
-            InFlight { sent: Some((line, kept)) }.answered();
+            InFlight { sent: Some((line, kept)), probe: false }.answered();
         }
     }
 }
@@ -149,6 +182,8 @@ pub(crate) struct Held {
     due_at: Micros,
     /// Whether it still has to be given back.
     owed: bool,
+    /// Whether it goes first in a suspension, so that the others wait for it.
+    probe: bool,
 }
 
 impl Permit {
@@ -165,7 +200,17 @@ impl Permit {
         self
     }
 
-    /// Uses the permit: the call goes out now.
+    /// Whether this call goes first at the end of a suspension that a refusal caused, to find out
+    /// whether the others may follow. They wait until [its answer is told](Self::in_flight), or for as
+    /// long as [`LimiterBuilder::probe`](crate::LimiterBuilder::probe) says. Dropped unspent, it
+    /// leaves it to another to go first.
+    #[must_use]
+    pub fn is_probe(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.probe)
+    }
+
+    /// Uses the permit: the call goes out now. Nobody learns of its answer by that: after a call that
+    /// [goes first](Self::is_probe) the others wait as long as they do at most.
     pub fn spend(mut self) {
         if let Some(held) = self.held.take() {
             held.line.spent.add();
@@ -192,10 +237,11 @@ impl Permit {
     /// ```
     pub fn in_flight(mut self) -> InFlight {
         let held = self.held.take();
+        let probe = held.as_ref().is_some_and(|held| held.probe);
         if let Some(held) = &held {
             held.line.spent.add();
         }
-        InFlight { sent: held.map(Held::send) }
+        InFlight { sent: held.map(Held::send), probe }
     }
 
     /// Who granted it.
@@ -234,7 +280,13 @@ impl Drop for Permit {
 
 impl Held {
     pub(crate) fn new(line: &Arc<Line>, booking: Booking, due_at: Micros) -> Self {
-        Self { line: Arc::clone(line), booking, due_at, owed: true }
+        Self { line: Arc::clone(line), booking, due_at, owed: true, probe: false }
+    }
+
+    /// As one that goes first in a suspension, where it does.
+    pub(crate) fn first(mut self, probe: bool) -> Self {
+        self.probe = probe;
+        self
     }
 
     /// Lets go of it without giving it back: it is spent, void, or somebody else's by now.
@@ -253,18 +305,53 @@ impl Held {
     pub(crate) fn give_back(mut self) {
         self.owed = false;
         give_back(&self.line, self.booking);
+        self.leave_to_another();
+    }
+
+    /// Its moment is over before it was used: it counts as spent, and who was to go first leaves that
+    /// to another.
+    pub(crate) fn missed(mut self) {
+        self.owed = false;
+        self.leave_to_another();
+    }
+
+    fn leave_to_another(&self) {
+        if self.probe {
+            tell_probed(&self.line, self.line.shared.probe_patience.max(1));
+        }
     }
 }
 
 impl Drop for Held {
     /// Leaves the place to somebody here who waits, or gives it back.
     fn drop(&mut self) {
-        if self.owed
-            && let Some(booking) = self.line.reuse(self.booking, self.due_at)
-        {
+        if !self.owed {
+            return;
+        }
+        if self.probe {
+            // Nobody here may have it before another goes first.
+            give_back(&self.line, self.booking);
+            self.leave_to_another();
+        } else if let Some(booking) = self.line.reuse(self.booking, self.due_at) {
             give_back(&self.line, booking);
         }
     }
+}
+
+/// Tells what came of the call that went first in a suspension: it passed, or with some patience was
+/// not made.
+fn tell_probed(line: &Arc<Line>, patience_us: Micros) {
+    in_background(line, move |line| async move {
+        match line.shared.store.probed(&line.name, patience_us).await {
+            // Who waits here need not wait until it looks.
+            Ok(true) => line.changed(),
+            Ok(false) => {}
+            Err(error) => {
+                let error = line.shared.failed(&line.name, error);
+                tracing::debug!(%error, "what came of the first call could not be told");
+            }
+        }
+    });
 }
 
 fn give_back(line: &Arc<Line>, booking: Booking) {

@@ -2,6 +2,7 @@
 //! themselves.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -46,6 +47,11 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "NAME", default_value = "generic")]
     profile: String,
 
+    /// Let all calls go at once at the end of the suspension, instead of one first and the others
+    /// when that was not refused, or seconds later
+    #[arg(long)]
+    no_probe: bool,
+
     /// What was called, such as its path
     #[arg(long, value_name = "TEXT", default_value = "")]
     target: String,
@@ -77,7 +83,9 @@ impl Observe {
             headers.append(name, value);
         }
         let body = self.body.as_ref().map(read).transpose()?;
-        let limiter = context.store.open().await?;
+        let builder = context.store.builder();
+        let builder = if self.no_probe { builder.probe(Duration::ZERO) } else { builder };
+        let limiter = builder.open().await?;
         // It suspends a bucket that nobody has called yet, too, and makes none.
         let bucket = limiter.bucket(&self.bucket, "1/s")?;
         let response = Response {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use paceline_core::driver::{Driver, Event, Next, Settings};
-use paceline_core::{Bucket, Group, Micros, Policy, Suspension, decide};
+use paceline_core::{Booking, Bucket, Group, Micros, Policy, Suspension, decide};
 
 /// The store's time less the process's.
 const APART: Micros = 1_790_000_000_000_000;
@@ -20,9 +20,15 @@ struct Process {
     /// What the store's clock has stepped by.
     stepped: Micros,
     /// What was asked, and when it was sent.
-    flight: Option<(Vec<Group>, Micros)>,
+    flight: Option<(Asked, Micros)>,
     /// Who went when.
     gone: Vec<(u32, Micros)>,
+}
+
+/// What was asked.
+enum Asked {
+    Calls(Vec<Group>),
+    Probe(Booking),
 }
 
 impl Process {
@@ -49,7 +55,11 @@ impl Process {
         while self.now < end {
             let wake_at = match self.driver.next(self.now) {
                 Next::Ask(groups) => {
-                    self.flight = Some((groups, self.now));
+                    self.flight = Some((Asked::Calls(groups), self.now));
+                    continue;
+                }
+                Next::Probe(booking) => {
+                    self.flight = Some((Asked::Probe(booking), self.now));
                     continue;
                 }
                 Next::SleepUntil(at) => at,
@@ -68,10 +78,18 @@ impl Process {
 
     /// The answer to what was asked comes now; the store decided half a trip after it was sent.
     fn land(&mut self) {
-        let Some((groups, sent)) = self.flight.take() else { return };
+        let Some((asked, sent)) = self.flight.take() else { return };
         let time = APART + self.stepped + sent + self.trip / 2;
-        let batch = decide::batch(&mut self.slot, &self.policy, &groups, time);
-        self.driver.answered(&batch, &self.policy, self.now);
+        match asked {
+            Asked::Calls(groups) => {
+                let batch = decide::batch(&mut self.slot, &self.policy, &groups, time);
+                self.driver.answered(&batch, &self.policy, self.now);
+            }
+            Asked::Probe(booking) => {
+                let probed = decide::probe(&mut self.slot, booking, time);
+                self.driver.probed(&probed, &self.policy, self.now);
+            }
+        }
         self.hear();
     }
 
@@ -192,7 +210,7 @@ fn c38_a_suspension_that_was_told_of_stops_who_has_a_place_in_sight() {
     process.driver.told(true);
     process.run(100 * MS);
     let time = APART + process.now;
-    decide::suspend(&mut process.slot, 500 * MS, Suspension::default(), time);
+    decide::suspend(&mut process.slot, 500 * MS, 0, Suspension::default(), time);
     process.driver.changed(process.now);
     process.run(590 * MS);
     assert_eq!(process.gone.len(), 1);

@@ -36,6 +36,15 @@ enum Step {
     Batch(Vec<Group>),
     GiveBack(Booking),
     Answered(Booking),
+    /// A suspension with patience, and what comes of it.
+    Refused {
+        for_us: Micros,
+        patience_us: Micros,
+    },
+    Probe(Booking),
+    Probed {
+        patience_us: Micros,
+    },
 }
 
 #[test]
@@ -116,7 +125,16 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
             18 => rng.i64(0..60_000_000),
             _ => rng.i64(0..8_000_000_000),
         };
-        let step = random_step(rng, &bookings);
+        let step = match random_step(rng, &bookings) {
+            // It knows of none who goes first.
+            Step::Refused { for_us, .. } if twin.earlier.is_some() => {
+                Step::Plain(Op::Suspend { for_us })
+            }
+            Step::Probe(_) | Step::Probed { .. } if twin.earlier.is_some() => {
+                Step::Plain(Op::Resume)
+            }
+            step => step,
+        };
         let answer = match &step {
             Step::Plain(Op::Take { cost, wait_max_us }) => {
                 let ask = Ask { cost: *cost, wait_max_us: *wait_max_us };
@@ -127,8 +145,16 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
                 format!("{decision:?}")
             }
             Step::Plain(Op::Suspend { for_us }) => {
-                let left = decide::suspend(&mut slot, *for_us, why(), now);
+                let left = decide::suspend(&mut slot, *for_us, 0, why(), now);
                 format!("{:?}", [left])
+            }
+            Step::Refused { for_us, patience_us } => {
+                let left = decide::suspend(&mut slot, *for_us, *patience_us, why(), now);
+                format!("{:?}", [left])
+            }
+            Step::Probe(booking) => format!("{:?}", decide::probe(&mut slot, *booking, now)),
+            Step::Probed { patience_us } => {
+                format!("{:?}", [i64::from(decide::probed(&mut slot, *patience_us, now))])
             }
             Step::Plain(Op::Resume) => format!("{:?}", [i64::from(decide::resume(&mut slot, now))]),
             Step::Plain(Op::Set { policy }) => {
@@ -153,6 +179,9 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
             Step::Batch(groups) => format!("batch {groups:?}"),
             Step::GiveBack(booking) => format!("give back {booking:?}"),
             Step::Answered(booking) => format!("answered {booking:?}"),
+            Step::Refused { for_us, patience_us } => format!("refused {for_us} {patience_us}"),
+            Step::Probe(booking) => format!("probe {booking:?}"),
+            Step::Probed { patience_us } => format!("probed {patience_us}"),
         };
         expected.push((now, described, answer, slot.clone()));
     }
@@ -168,6 +197,7 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
         };
         let got = match step.split(' ').next() {
             Some("Take") => format!("{:?}", decision(&reply, &own, cost_of(&step))),
+            Some("probe") => format!("{:?}", script::probed(&numbers(&reply)).unwrap()),
             Some("batch") => format!("{:?}", script::batch(&numbers(&reply)).unwrap()),
             _ => format!("{:?}", numbers(&reply)),
         };
@@ -195,11 +225,23 @@ fn random_step(rng: &mut fastrand::Rng, bookings: &[Booking]) -> Step {
         bookings.len().checked_sub(back).map(|index| bookings[index])
     };
     match rng.u32(0..100) {
-        0..=2 => Step::Plain(Op::Suspend { for_us: rng.i64(1..8_000_000) }),
-        3..=4 => Step::Plain(Op::Resume),
+        0 => Step::Plain(Op::Suspend { for_us: rng.i64(1..8_000_000) }),
+        1..=2 => Step::Refused {
+            for_us: {
+                let most = if rng.bool() { 8_000_000 } else { 30_000 };
+                rng.i64(1..most)
+            },
+            patience_us: {
+                let most = if rng.bool() { 8_000_000 } else { 60_000_000 };
+                rng.i64(1..most)
+            },
+        },
+        3 => Step::Plain(Op::Resume),
+        4 => Step::Probed { patience_us: if rng.bool() { 0 } else { rng.i64(1..8_000_000) } },
         5..=7 => Step::Plain(Op::Set { policy: random_policy(rng) }),
         8..=15 => match booking(rng) {
             Some(booking) if rng.bool() => Step::Answered(booking),
+            Some(booking) if rng.bool() => Step::Probe(booking),
             Some(booking) => Step::GiveBack(booking),
             None => Step::Plain(Op::Resume),
         },
@@ -239,7 +281,14 @@ fn call(step: &Step, own: &Arc<Policy>) -> Vec<Vec<u8>> {
         Step::Plain(Op::Take { cost, wait_max_us }) => {
             Call::Take { policy: own, ask: Ask { cost: *cost, wait_max_us: *wait_max_us } }
         }
-        Step::Plain(Op::Suspend { for_us }) => Call::Suspend { for_us: *for_us, why: &why },
+        Step::Plain(Op::Suspend { for_us }) => {
+            Call::Suspend { for_us: *for_us, patience_us: 0, why: &why }
+        }
+        Step::Refused { for_us, patience_us } => {
+            Call::Suspend { for_us: *for_us, patience_us: *patience_us, why: &why }
+        }
+        Step::Probe(booking) => Call::Probe(*booking),
+        Step::Probed { patience_us } => Call::Probed { patience_us: *patience_us },
         Step::Plain(Op::Resume) => Call::Resume,
         Step::Plain(Op::Set { policy }) => Call::Set { policy, pinned: false },
         Step::Batch(groups) => Call::Batch { policy: own, groups },

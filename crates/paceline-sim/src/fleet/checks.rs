@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use paceline_core::{Batch, Booking, Bucket, Group, Micros, Policy, Quota, Shape, Sight, Standing};
+use paceline_core::{
+    Batch, Booking, Bucket, Group, Micros, Policy, Probing, Quota, Shape, Sight, Standing,
+};
 
 use crate::{Report, Scenario, StoreKind};
 
@@ -84,18 +86,29 @@ impl<'a> Checks<'a> {
         self.disturbed_at = at_us;
     }
 
-    /// P1 and P8: a call goes only on a place that stands and is due. What was changed less than
+    /// P1 and P8: a call goes only on a place that stands and is due, or as the one that goes first in
+    /// a suspension while the others wait for it. What was changed less than
     /// 100 ms ago may not be known yet, and a clock that stepped is made good by the next that
     /// writes.
     pub(super) fn goes(
         &mut self,
         sight: Sight,
         booking: Booking,
+        probe: bool,
         at_us: Micros,
     ) -> Result<(), Broken> {
         self.gone += booking.cost;
         if self.stepped || at_us - self.disturbed_at <= KNOWN_WITHIN_US {
             return Ok(());
+        }
+        if probe {
+            return match sight.probing {
+                Probing::Taken if sight.standing(&booking) != Standing::Void => Ok(()),
+                probing => {
+                    let what = format!("a call goes first on {booking:?}, which is {probing:?}");
+                    Err(self.broken("P1", what, at_us))
+                }
+            };
         }
         // A sight is used for at most 100 ms, in which a slow clock falls behind by this.
         let drift_us = self.scenario.faults.clock_drift_ppm.abs() / 10 + 1;

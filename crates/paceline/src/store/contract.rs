@@ -136,7 +136,7 @@ pub(crate) async fn every_trace_of_the_vectors_passes(tested: Tested) {
                     answer(tested.take(&name, &own, number("cost"), number("wait_max_us")).await)
                 }
                 "suspend" => {
-                    let left = tested.store.suspend(&name, number("for_us"), why("trace")).await;
+                    let left = tested.store.suspend(&name, number("for_us"), 0, why("trace")).await;
                     json!({"suspended": {"left_us": left.unwrap()}})
                 }
                 "resume" => {
@@ -297,7 +297,7 @@ pub(crate) async fn a_suspension_stops_everybody_and_only_resume_ends_it_early(t
     let ten = policy("10/s");
     assert!(tested.takes("api", &ten, 1).await);
     let suspend = async |for_us: i64, reason: &str| {
-        tested.store.suspend("api", for_us, why(reason)).await.unwrap()
+        tested.store.suspend("api", for_us, 0, why(reason)).await.unwrap()
     };
     assert_eq!(suspend(5_400_000, "long").await, 5_400_000);
     assert_eq!(suspend(60_000, "short").await, 5_400_000, "the later end stays");
@@ -317,7 +317,7 @@ pub(crate) async fn a_suspension_stops_everybody_and_only_resume_ends_it_early(t
 }
 
 pub(crate) async fn a_name_without_a_bucket_can_be_suspended(tested: Tested) {
-    tested.store.suspend("api", 60_000_000, why("early")).await.unwrap();
+    tested.store.suspend("api", 60_000_000, 0, why("early")).await.unwrap();
     let two = policy("2/h");
     let denied = tested.take("api", &two, 1, 0).await;
     assert!(matches!(denied, Decision::Denied { cause: Cause::Suspended, .. }), "{denied:?}");
@@ -335,7 +335,7 @@ pub(crate) async fn a_booking_stands_until_it_is_void_and_can_be_given_back(test
     assert_eq!(check(next).await, Standing::Due(1_000_000));
     tested.advance(Duration::from_millis(400));
     assert_eq!(check(next).await, Standing::Due(600_000));
-    tested.store.suspend("api", 2_000_000, why("check")).await.unwrap();
+    tested.store.suspend("api", 2_000_000, 0, why("check")).await.unwrap();
     assert_eq!(check(next).await, Standing::Due(2_600_000));
     tested.store.resume("api").await.unwrap();
     assert!(tested.store.give_back("api", next).await.unwrap());

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use paceline_core::script::{self, Call};
-use paceline_core::{Ask, Booking, Group, Look, Micros, Policy, Suspension};
+use paceline_core::{Ask, Booking, Group, Look, Micros, Policy, Probed, Suspension};
 use redis::Value;
 
 use self::connection::Connector;
@@ -121,9 +121,19 @@ impl Redis {
         &self,
         name: &str,
         for_us: Micros,
+        patience_us: Micros,
         why: Suspension,
     ) -> Result<Micros, Error> {
-        number(self.call(name, &Call::Suspend { for_us, why: &why }).await?)
+        number(self.call(name, &Call::Suspend { for_us, patience_us, why: &why }).await?)
+    }
+
+    pub(crate) async fn probe(&self, name: &str, booking: Booking) -> Result<Probed, Error> {
+        let (numbers, _) = parts(self.call(name, &Call::Probe(booking)).await?)?;
+        script::probed(&numbers).map_err(unreadable)
+    }
+
+    pub(crate) async fn probed(&self, name: &str, patience_us: Micros) -> Result<bool, Error> {
+        flag(self.call(name, &Call::Probed { patience_us }).await?)
     }
 
     pub(crate) async fn resume(&self, name: &str) -> Result<bool, Error> {

@@ -11,6 +11,8 @@ use paceline_core::{Bucket, Clock, Level, Micros, Policy, Shape, State, Suspensi
 
 const HAS_POLICY: u8 = 1;
 const HAS_SUSPENSION: u8 = 2;
+/// One call goes first, from the moment that follows.
+const HAS_PROBE: u8 = 4;
 const CREDIT: u8 = 0;
 const WINDOW: u8 = 1;
 
@@ -26,12 +28,17 @@ pub(super) struct Record {
 pub(super) fn encode(out: &mut Vec<u8>, name: &str, touched: Micros, bucket: &Bucket) {
     let Bucket { policy, keep_us, state } = bucket;
     let State { clock, at, made, suspension, levels } = state;
-    let Clock { seen, paused, since, until } = clock;
+    let Clock { seen, paused, since, until, probe } = clock;
     for number in [touched, *keep_us, *seen, *paused, *since, *until, *at, *made] {
         out.extend_from_slice(&number.to_le_bytes());
     }
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-    out.push(flag(policy.is_some(), HAS_POLICY) | flag(suspension.is_some(), HAS_SUSPENSION));
+    let has_probe = flag(*probe != 0, HAS_PROBE);
+    let has_suspension = flag(suspension.is_some(), HAS_SUSPENSION);
+    out.push(flag(policy.is_some(), HAS_POLICY) | has_suspension | has_probe);
+    if *probe != 0 {
+        out.extend_from_slice(&probe.to_le_bytes());
+    }
     text(out, name);
     if let Some(policy) = policy {
         text(out, policy.as_str());
@@ -70,6 +77,7 @@ pub(super) fn decode(bytes: &[u8], known: Option<&Arc<Policy>>) -> Option<Record
     }
     let [touched, keep_us, seen, paused, since, until, at, made] = numbers;
     let [flags] = reader.take::<1>()?;
+    let probe = if flags & HAS_PROBE != 0 { reader.number()? } else { 0 };
     let name = reader.text()?.to_owned();
     let policy = if flags & HAS_POLICY != 0 {
         let text = reader.text()?;
@@ -98,7 +106,7 @@ pub(super) fn decode(bytes: &[u8], known: Option<&Arc<Policy>>) -> Option<Record
     if !reader.0.is_empty() {
         return None;
     }
-    let clock = Clock { seen, paused, since, until };
+    let clock = Clock { seen, paused, since, until, probe };
     let state = State { clock, at, made, suspension, levels };
     Some(Record { name, touched, bucket: Bucket { policy, keep_us, state } })
 }
@@ -192,7 +200,7 @@ mod tests {
             now += 90_000;
         }
         let why = Suspension { reason: "käse".to_owned(), by: String::new() };
-        decide::suspend(&mut slot, 5_000_000, why, now);
+        decide::suspend(&mut slot, 5_000_000, 7_000_000, why, now);
         slot.unwrap()
     }
 
@@ -210,7 +218,7 @@ mod tests {
                 .into();
         buckets.push(Bucket::drained(Arc::new("window 5/s".parse().unwrap()), -5));
         let mut nameless = None;
-        decide::suspend(&mut nameless, 5, Suspension::default(), i64::MAX / 4);
+        decide::suspend(&mut nameless, 5, 0, Suspension::default(), i64::MAX / 4);
         buckets.push(nameless.unwrap());
         for bucket in buckets {
             let wanted = Record { name: "a/b".to_owned(), touched: 77, bucket };
