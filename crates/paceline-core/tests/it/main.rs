@@ -6,6 +6,7 @@
 mod cases;
 mod driver;
 mod policies;
+mod probing;
 mod properties;
 mod traces;
 mod twin;

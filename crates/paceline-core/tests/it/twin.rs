@@ -65,7 +65,8 @@ fn random_traces_give_equal_answers_and_equal_state_in_rust_and_in_the_script() 
         trace += 1;
         done += random_trace(&mut twin, &mut rng, &format!("seed {seed}, trace {trace}"));
     }
-    println!("{done} operations in {trace} traces");
+    println!("{done} operations in {trace} traces, {} calls went first", twin.first);
+    assert!(twin.first > 0 || wanted < 100_000, "some go first");
 }
 
 /// A fleet is upgraded process by process, so an earlier script and this one work on one bucket side
@@ -202,6 +203,7 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
             _ => format!("{:?}", numbers(&reply)),
         };
         assert_eq!(got, answer, "{}", told("answer"));
+        twin.first += u64::from(answer.contains("probe: true") || answer.contains("goes: true"));
         let stored = script::bucket(&hash).unwrap();
         assert_eq!(stored, state, "{}\n{hash:#?}", told("state"));
         before = state;
@@ -327,6 +329,8 @@ struct Twin {
     /// Of an earlier script, where one works on the same buckets.
     earlier: Option<String>,
     key: u64,
+    /// Calls that went first in a suspension.
+    first: u64,
     pipe: redis::Pipeline,
 }
 
@@ -334,8 +338,14 @@ impl Twin {
     fn new(server: &RedisServer) -> Self {
         let client = redis::Client::open(server.url()).unwrap();
         let connection = client.get_connection().unwrap();
-        let mut twin =
-            Self { connection, sha: String::new(), earlier: None, key: 0, pipe: redis::pipe() };
+        let mut twin = Self {
+            connection,
+            sha: String::new(),
+            earlier: None,
+            key: 0,
+            first: 0,
+            pipe: redis::pipe(),
+        };
         twin.sha = twin.load(script::SOURCE);
         twin
     }
