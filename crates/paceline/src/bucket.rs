@@ -155,6 +155,14 @@ impl Bucket {
         self.limiter().suspend(self.name(), span, reason).await
     }
 
+    /// As [`Limiter::suspend_refused`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn suspend_refused(&self, span: Duration, reason: &str) -> Result<Duration, Error> {
+        self.limiter().suspend_refused(self.name(), span, reason).await
+    }
+
     /// As [`Limiter::resume`].
     ///
     /// # Errors

@@ -8,6 +8,7 @@ mod limiter;
 mod meters;
 #[cfg(feature = "http")]
 mod observe;
+mod probe;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 mod refusing_server;
 #[cfg(feature = "reqwest")]
