@@ -385,3 +385,35 @@ where
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::clock::ManualClock;
+    use crate::limiter::Limiter;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_went_first_and_passed_lets_the_others_follow_and_nobody_else_does() {
+        let clock = ManualClock::at(1_790_000_000_000_000);
+        let limiter = Limiter::builder("memory:").manual_clock(clock.clone()).open().await.unwrap();
+        let bucket = limiter.bucket("api", "10/s").unwrap();
+        let in_flight = bucket.acquire().await.unwrap().in_flight();
+        limiter.suspend_refused("api", Duration::from_secs(2), "429").await.unwrap();
+        clock.advance(Duration::from_secs(2));
+        let first = bucket.acquire().await.unwrap().in_flight();
+        assert!(first.is_probe() && !in_flight.is_probe());
+        // A success that was in flight lifts nothing.
+        assert!(!in_flight.passed().await.unwrap());
+        in_flight.answered();
+        assert!(!bucket.try_acquire().await.unwrap().is_granted());
+        assert!(first.passed().await.unwrap());
+        assert!(!first.passed().await.unwrap());
+        assert!(bucket.try_acquire().await.unwrap().is_granted());
+        // Told once more when it is settled, it lifts nothing that came since.
+        limiter.suspend_refused("api", Duration::from_secs(2), "429").await.unwrap();
+        first.answered();
+        let status = limiter.status("api").await.unwrap().unwrap();
+        assert_eq!(status.suspension.unwrap().left, Duration::from_secs(2));
+    }
+}

@@ -47,6 +47,8 @@ pub(super) struct Checks<'a> {
     /// Whether the store's clock has stepped, and nothing was written since.
     stepped: bool,
     changes: u64,
+    /// Until when the others wait for the last call that went first, on the store's clock.
+    first_until: Option<Micros>,
     /// Waiters that were refused, and so came again on their own.
     refusals: u64,
     /// The last flight of each process's life that reached the store.
@@ -66,6 +68,7 @@ impl<'a> Checks<'a> {
             disturbed_at: Micros::MIN / 2,
             stepped: false,
             changes: 0,
+            first_until: None,
             refusals: 0,
             flights: HashMap::new(),
             granted: 0,
@@ -102,6 +105,10 @@ impl<'a> Checks<'a> {
             return Ok(());
         }
         if probe {
+            let until = sight.now + sight.left;
+            if self.first_until.replace(until) == Some(until) {
+                return Err(self.broken("P1", "two calls go first".to_owned(), at_us));
+            }
             return match sight.probing {
                 Probing::Taken if sight.standing(&booking) != Standing::Void => Ok(()),
                 probing => {
