@@ -296,17 +296,21 @@ if op == 'take' then
       end
     end
 
-    local wait_us = due - bucket_time + left
-    -- As if the clock had gone on at `probe`: then one call may go first.
-    local first = probe ~= 0 and probe ~= ends and due - bucket_time + probe <= now
+    local wait_us, retry_after_us, kind = due - bucket_time + left, nil, 1
+    if ends ~= 0 and probe ~= 0 and probe ~= ends then
+      -- As if the clock had gone on at `probe`: then one call may go first.
+      local goes_at = due - bucket_time + probe
+      if goes_at <= now and cost <= cost_max then
+        kind, wait_us, probe = 4, 0, ends
+      elseif goes_at < ends then
+        retry_after_us = goes_at - now
+      end
+    end
     if cost > cost_max then
       reply = {3, cost_max, cost_max_quota}
       break
-    elseif wait_us > wait_max_us and not first then
-      if probe ~= 0 and probe ~= ends and due - bucket_time + probe < ends then
-        wait_us = due - bucket_time + probe - now
-      end
-      reply = {2, wait_us, left > 0 and 0 or quota}
+    elseif wait_us > wait_max_us then
+      reply = {2, retry_after_us or wait_us, left > 0 and 0 or quota}
       break
     end
     if not plan then
@@ -361,21 +365,16 @@ if op == 'take' then
       end
     end
     writes, exists, at = true, true, due
-    if first then
-      probe = ends
-    end
     if not given then
-      if first then
-        reply = {4, 0, now, due, t0}
-      elseif t0 > bucket_time or ends ~= 0 or was_planned and was_planned ~= own then
-        reply = {1, wait_us, now, due, t0}
+      if t0 > bucket_time or ends ~= 0 or was_planned and was_planned ~= own then
+        reply = {kind, wait_us, now, due, t0}
       end
       break
     end
 
     -- How many more of the group fit at the same moment; they are taken in one step.
     local more = calls - 1
-    if first then
+    if kind == 4 then
       given[6], given[7], more = 3, 0, 0
     end
     for i = 1, more > 0 and quotas or 0 do

@@ -122,7 +122,9 @@ impl Bucket {
         self.cost(1).try_acquire().await
     }
 
-    /// Waits for a permit, spends it and makes the call.
+    /// Waits for a permit, spends it and makes the call. What the call answered tells nobody whether it
+    /// was refused, so after one that [goes first](Permit::is_probe) in a suspension the others wait as
+    /// long as they do at most.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {

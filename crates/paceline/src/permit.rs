@@ -146,7 +146,13 @@ async fn charge(line: Arc<Line>, more: i64) {
         }
         let ask = Ask { cost, wait_max_us: SPAN_MAX_US };
         match line.shared.store.take(&line.name, &policy, ask).await {
-            Ok(Taken { decision: Decision::Granted { .. }, .. }) => left -= cost,
+            Ok(Taken { decision: Decision::Granted { probe, .. }, .. }) => {
+                left -= cost;
+                if probe {
+                    // It is no call whose answer the others could wait for.
+                    tell_probed(&line, line.shared.probe_patience.max(1));
+                }
+            }
             // Another policy binds than was known, or the bucket is booked for ten years.
             Ok(Taken { policy, .. }) => {
                 line.store_answered(policy);

@@ -152,6 +152,40 @@ fn p3_no_span_holds_more_than_the_policy_promises() {
     });
 }
 
+#[test]
+fn p3_holds_as_time_really_passes_whoever_goes_first_in_a_suspension() {
+    let first = std::cell::Cell::new(0);
+    seeds(|rng| {
+        let policy = policy(rng);
+        let (mut slot, mut now) = (None, START);
+        let mut calls = Vec::new();
+        for _ in 0..300 {
+            now += step(rng).min(2_000_000);
+            match rng.u32(0..16) {
+                0 => {
+                    let for_us = rng.i64(1..1_000_000);
+                    decide::suspend(&mut slot, for_us, patience(rng), Suspension::default(), now);
+                }
+                1 => drop(decide::probed(&mut slot, 0, now)),
+                2 => drop(decide::resume(&mut slot, now)),
+                _ => {
+                    let ask = Ask { wait_max_us: 0, ..ask(rng, &policy) };
+                    let decision = decide::take(&mut slot, &policy, ask, now);
+                    if let Decision::Granted { wait_us, probe, .. } = decision {
+                        assert_eq!(wait_us, 0);
+                        first.set(first.get() + i32::from(probe));
+                        calls.push((now, ask.cost));
+                    }
+                }
+            }
+        }
+        for quota in policy.quotas() {
+            holds(quota, &calls, &policy);
+        }
+    });
+    assert!(first.get() > 0, "some go first");
+}
+
 /// Every span of calls against one quota's promise.
 fn holds(quota: &Quota, calls: &[(Micros, i64)], policy: &Policy) {
     let span_us = i64::try_from(quota.guarded().as_micros()).unwrap();

@@ -84,6 +84,34 @@ fn an_earlier_script_and_this_one_agree_on_a_bucket_they_share() {
     }
 }
 
+/// To an earlier script a suspension at whose end one call goes first is one until all go.
+#[test]
+fn an_earlier_script_takes_a_suspension_with_patience_for_a_plain_one() {
+    let server = RedisServer::start();
+    let mut twin = Twin::new(&server);
+    twin.earlier = Some(twin.load(include_str!("earlier.lua")));
+    let policy: Arc<Policy> = Arc::new("5/s".parse().unwrap());
+    let start = 1_790_000_000_000_000;
+    let refused = Step::Refused { for_us: 2_000_000, patience_us: 5_000_000 };
+    let take = |wait_max_us| Step::Plain(Op::Take { cost: 1, wait_max_us });
+    twin.queue(&call(&take(0), &policy), start);
+    twin.queue(&call(&refused, &policy), start);
+    twin.queue_for(true, &call(&take(0), &policy), start + 2_000_000);
+    twin.queue_for(true, &call(&take(8_000_000), &policy), start + 3_000_000);
+    twin.queue(&call(&take(0), &policy), start + 3_000_000);
+    let replies = twin.run();
+    let probe = |index: usize| {
+        let bucket = script::bucket(&replies[index].1).unwrap().unwrap();
+        (bucket.state.clock.probe - start, bucket.state.clock.until - start)
+    };
+    assert_eq!((probe(1), probe(2)), ((2_000_000, 7_000_000), (2_000_000, 7_000_000)));
+    assert_eq!(numbers(&replies[2].0)[..2], [2, 5_000_000]);
+    assert_eq!(numbers(&replies[3].0)[..2], [1, 4_000_000]);
+    // What it writes has no first call any more, and all go at the end.
+    assert_eq!(probe(3), (-start, 7_000_000));
+    assert_eq!(numbers(&replies[4].0)[..2], [2, 4_000_000]);
+}
+
 #[test]
 fn every_trace_of_the_vectors_passes_in_the_script() {
     let server = RedisServer::start();
