@@ -35,11 +35,11 @@
 --                     suspended} denied; {3, cost_max, quota} never; then the policy's text
 --                     where the bucket's is not the caller's. The usual grant, under the caller's
 --                     policy and with nothing booked before it, is the field as written.
---          batch      {now, bucket_time, left_us, made or 0, before, 0 or as one call may go first
---                     in a suspension: 1 it may, 2 one has gone, 3 the first of these goes; in how
---                     long it may; runs, and for each run of
---                     calls with one moment its due and how many}, then as take where one was not
---                     granted, then the policy's text as there. Those behind it were not decided.
+--          batch      {now, bucket_time, left_us, made or 0, before, whether one call may go first
+--                     in a suspension (0 no, 1 it may, 2 it has, 3 the first of these does), in
+--                     how long it may, runs, and for each run of calls with one moment its due and
+--                     how many}, then as take where one was not granted, then the policy's text as
+--                     there. Those behind it were not decided.
 --          set        {changed}       suspend  {left_us}     resume  {was}
 --          give_back  {given}         answered {moved}       look     {now, the hash}
 --          probed     {changed}       probe    {goes}, then as batch up to `in how long`
