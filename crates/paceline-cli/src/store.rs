@@ -42,9 +42,18 @@ impl StoreArgs {
     }
 
     /// For a command that runs for one call: those of one machine are refused as one.
-    pub(crate) async fn open_for_one_call(&self) -> Result<Limiter, Error> {
+    /// What it suspends ends with one call that goes first, for whose answer the others wait so long.
+    pub(crate) async fn open_for_one_call(
+        &self,
+        patience: Option<Duration>,
+    ) -> Result<Limiter, Error> {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        self.builder().one_of(host).open().await
+        let builder = self.builder().one_of(host);
+        let builder = match patience {
+            Some(patience) => builder.probe(patience),
+            None => builder,
+        };
+        builder.open().await
     }
 }
 

@@ -6,7 +6,8 @@
 --   plan        the same compiled (see below) is the name of the field that holds the clock, so
 --               that one HGET both reads the bucket and shows that its policy is the caller's:
 --               'seen', each token bucket's credit in units, then where they are not 0
---               'ahead paused', and while suspended 'since until'. `at` is `ahead` later than
+--               'ahead paused', and while suspended 'since until', and where one call may go
+--               first 'probe', from when or, once it has, `until`. `at` is `ahead` later than
 --               bucket time at `seen`. Before a bucket has a policy this field is 'no policy'.
 --   made        when it or its policy began
 --   'window N'  used, newest entry, then the others from the oldest: pairs of moment and tokens
@@ -21,27 +22,33 @@
 --              of equal calls: cost wait_max_us calls; 7.. 'window N'
 --   set        2 numbers: pinned 0 policy's            3 plan  4 text
 --              5 where given: only if the bucket's plan still is this one
---   suspend    2 for_us      3 reason       4 by
+--   suspend    2 for_us      3 reason       4 by     5 patience_us
 --   give_back  2 granted_at  3 due          4 cost   5 before
 --   answered   2 granted_at  3 due          4 cost
+--   probe      2 granted_at  3 due
+--   probed     2 patience_us
 --   lower      2 quota  3 interval_us  4 tokens  5 resets_in_us  6 blur_us  7 unstoppable_us
 --              8 reason  9 by  10, 11 where given: granted_at and due of the call answered
---   refused    2 for_us      3 reason       4 by     5 number of who was refused
+--   refused    2 for_us      3 reason       4 by     5 patience_us   6 number of who was refused
 --   resume, passed, look
 --   numbers    packed doubles, big endian, since parsing text would be a tenth of the work: those
 --              named, then the policy's keep_us and three a quota: rate unit capacity of a token
 --              bucket, limit span_us -chunk of a window.
 -- plan     '1 keep_us', then for each quota 'b rate unit burst interval_us'
 --                                        or 'w limit span_us chunk interval_us'
--- reply    take       {1, wait_us, now, due, before} granted; {2, retry_after_us, quota or 0 where
+-- reply    take       {1, wait_us, now, due, before} granted, 4 in place of 1 where it goes first
+--                     in a suspension; {2, retry_after_us, quota or 0 where
 --                     suspended} denied; {3, cost_max, quota} never; then the policy's text
 --                     where the bucket's is not the caller's. The usual grant, under the caller's
 --                     policy and with nothing booked before it, is the field as written.
---          batch      {now, bucket_time, left_us, made or 0, before, runs, and for each run of
---                     calls with one moment its due and how many}, then as take where one was not
---                     granted, then the policy's text as there. Those behind it were not decided.
+--          batch      {now, bucket_time, left_us, made or 0, before, whether one call may go first
+--                     in a suspension (0 no, 1 it may, 2 it has, 3 the first of these does), in
+--                     how long it may, runs, and for each run of calls with one moment its due and
+--                     how many}, then as take where one was not granted, then the policy's text as
+--                     there. Those behind it were not decided.
 --          set        {changed}       suspend  {left_us}     resume  {was}
 --          give_back  {given}         answered {moved}       look     {now, the hash}
+--          probed     {changed}       probe    {goes}, then as batch up to `in how long`
 --          lower      {tokens, left_us}   refused {by how many, left_us, stops}
 --          passed     {were any}
 --
@@ -140,7 +147,7 @@ if not clock then
   end
 end
 
-local seen, paused, ahead, since, ends, levels = now, 0, 0, 0, 0, nil
+local seen, paused, ahead, since, ends, probe, levels = now, 0, 0, 0, 0, 0, nil
 if clock then
   -- The usual clocks are those of one or two token buckets with nothing behind their levels.
   local first, second
@@ -168,7 +175,7 @@ if clock then
     end
     if words[k + 2] then
       ahead, paused = words[k + 1], words[k + 2]
-      since, ends = words[k + 3] or 0, words[k + 4] or 0
+      since, ends, probe = words[k + 3] or 0, words[k + 4] or 0, words[k + 5] or 0
     end
   end
 end
@@ -181,10 +188,13 @@ if now < seen then
   paused = paused - step
   if ends ~= 0 then
     since, ends = since - step, ends - step
+    if probe ~= 0 then
+      probe = probe - step
+    end
   end
 end
 if ends ~= 0 and now >= ends then
-  paused, since, ends = paused + ends - since, 0, 0
+  paused, since, ends, probe = paused + ends - since, 0, 0, 0
 end
 local bucket_time, left = now - paused, 0
 if ends ~= 0 then
@@ -252,20 +262,33 @@ local reply, writes, exists, found, taken, full = nil, false, clock, windows and
 
 local stop
 if op ~= 'take' then
-  -- Suspends until the later of the present end and `for_us` from now.
-  stop = function(for_us, reason, by)
-    local until_ = now + for_us
+  -- Suspends until the later of the present end and `for_us` from now; what is left of that, as is
+  -- told. With patience one call goes first then.
+  stop = function(for_us, reason, by, patience_us)
+    local end_ = now + for_us
+    -- Once the one call is under way, only what is told from now on holds.
+    local told = probe ~= 0 and probe or ends
+    local later = ends == 0 or probe == ends or end_ > told
     if ends == 0 then
       -- The bucket's clock stops here.
-      since, ends = now, until_
-      call('HSET', key, 'reason', reason, 'by', by)
-    elseif until_ > ends then
-      ends = until_
+      since = now
+    end
+    if patience_us == 0 and (end_ > ends or end_ == ends and probe ~= 0) then
+      probe, ends = 0, end_
+    elseif patience_us == 0 and probe ~= 0 and later then
+      probe = end_
+    elseif patience_us > 0 and (probe ~= 0 or later) then
+      probe = later and end_ or probe
+      ends = math.max(ends, probe + patience_us)
+    end
+    if later then
       call('HSET', key, 'reason', reason, 'by', by)
     end
-    left = ends - now
-    writes = true
-    return left
+    left, writes, told = ends - now, true, ends - now
+    if probe ~= 0 and probe ~= ends then
+      told = math.max(probe - now, 0)
+    end
+    return told
   end
 end
 
@@ -274,7 +297,10 @@ if op == 'take' then
   local given, runs, calls, from_group, was_planned = nil, nil, 1, 1, plan
   if groups then
     -- What was found, then what was granted; `runs` counts numbers in `given`.
-    given, runs = {now, bucket_time, left, 0, bucket_time, 0}, 6
+    given, runs = {now, bucket_time, left, 0, bucket_time, 0, 0, 0}, 8
+    if probe ~= 0 then
+      given[6], given[7] = probe == ends and 2 or 1, probe == ends and 0 or probe - now
+    end
     if groups ~= '' then
       cost, wait_max_us, calls, from_group = struct.unpack('>ddd', groups)
     else
@@ -348,12 +374,21 @@ if op == 'take' then
       end
     end
 
-    local wait_us = due - bucket_time + left
+    local wait_us, retry_after_us, kind = due - bucket_time + left, nil, 1
+    if ends ~= 0 and probe ~= 0 and probe ~= ends then
+      -- As if the clock had gone on at `probe`: then one call may go first.
+      local goes_at = due - bucket_time + probe
+      if goes_at <= now and cost <= cost_max then
+        kind, wait_us, probe = 4, 0, ends
+      elseif goes_at < ends then
+        retry_after_us = goes_at - now
+      end
+    end
     if cost > cost_max then
       reply = {3, cost_max, cost_max_quota}
       break
     elseif wait_us > wait_max_us then
-      reply = {2, wait_us, left > 0 and 0 or quota}
+      reply = {2, retry_after_us or wait_us, left > 0 and 0 or quota}
       break
     end
     if not plan then
@@ -410,13 +445,16 @@ if op == 'take' then
     writes, exists, at = true, true, due
     if not given then
       if t0 > bucket_time or ends ~= 0 or was_planned and was_planned ~= own then
-        reply = {1, wait_us, now, due, t0}
+        reply = {kind, wait_us, now, due, t0}
       end
       break
     end
 
     -- How many more of the group fit at the same moment; they are taken in one step.
     local more = calls - 1
+    if kind == 4 then
+      given[6], given[7], more = 3, 0, 0
+    end
     for i = 1, more > 0 and quotas or 0 do
       local n, fits = 3 * i, nil
       if numbers[n] >= 0 then
@@ -446,7 +484,7 @@ if op == 'take' then
         windows[i] = taken
       end
     end
-    if runs > 6 and given[runs - 1] == due then
+    if runs > 8 and given[runs - 1] == due then
       given[runs] = given[runs] + 1 + more
     else
       given[runs + 1], given[runs + 2], runs = due, 1 + more, runs + 2
@@ -457,7 +495,7 @@ if op == 'take' then
     end
   end
   if given then
-    given[6] = (runs - 6) / 2
+    given[8] = (runs - 8) / 2
     for i = 1, reply and 3 or 0 do
       given[runs + i] = reply[i]
     end
@@ -625,11 +663,11 @@ elseif op == 'lower' then
   end
   reply, writes = {lowered, 0}, lowered > 0
   if stops and resets_in > 0 and ends == 0 then
-    reply[2] = stop(resets_in, ARGV[8], ARGV[9])
+    reply[2] = stop(resets_in, ARGV[8], ARGV[9], 0)
   end
 
 elseif op == 'refused' then
-  local by, count, known = ARGV[5], 0, ''
+  local by, count, known = ARGV[6], 0, ''
   local last, others = match(hash.refused or '', '^(%S+)(.*)$')
   if last and now - last >= 0 and now - last <= 120000000 then
     known = others
@@ -648,8 +686,13 @@ elseif op == 'refused' then
   end
   call('HSET', key, 'refused', format('%d%s', now, known))
   reply, writes, exists = {count, 0, count > 1 and ends == 0 and 1 or 0}, true, true
-  if count > 1 then
-    reply[2] = stop(ARGV[2], ARGV[3], ARGV[4])
+  local for_us = ARGV[2] + 0
+  if ends ~= 0 and probe ~= 0 then
+    -- Most likely the one call that went first: as long again as it has lasted.
+    for_us = math.max(for_us, math.min(now - since, 60000000))
+  end
+  if count > 1 or ends ~= 0 and probe ~= 0 then
+    reply[2] = stop(for_us, ARGV[3], ARGV[4], ARGV[5] + 0)
   end
 
 elseif op == 'passed' then
@@ -659,14 +702,42 @@ elseif op == 'suspend' then
   if not clock then
     call('HSET', key, 'made', format('%d', now - 1))
   end
-  reply, exists = {stop(ARGV[2], ARGV[3], ARGV[4])}, true
+  reply, exists = {stop(ARGV[2], ARGV[3], ARGV[4], (ARGV[5] or 0) + 0)}, true
 
 elseif op == 'resume' then
   local was = ends ~= 0
   if was then
-    paused, since, ends, left = paused + now - since, 0, 0, 0
+    paused, since, ends, probe, left = paused + now - since, 0, 0, 0, 0
   end
   reply, writes = {was and 1 or 0}, clock
+
+elseif op == 'probe' then
+  local goes, is_made = 0, plan and hash.made + 0 or 0
+  if plan and now < was_seen then
+    is_made = math.max(is_made, was_seen)
+  end
+  if plan and probe ~= 0 and probe ~= ends and ARGV[2] + 0 > is_made
+    and math.max(ARGV[3] - bucket_time, 0) + probe <= now then
+    goes, probe, writes = 1, ends, true
+  end
+  local kind = 0
+  if probe ~= 0 then
+    kind = probe == ends and 2 or 1
+  end
+  reply = {goes, now, bucket_time, left, is_made, 0, kind, kind == 1 and probe - now or 0}
+
+elseif op == 'probed' then
+  local patience_us = ARGV[2] + 0
+  if probe == 0 or probe ~= ends then
+    reply = {0}
+  elseif patience_us == 0 then
+    paused, since, ends, probe, left = paused + now - since, 0, 0, 0, 0
+    reply, writes = {1}, true
+  else
+    probe, ends = now, math.max(ends, now + patience_us)
+    left = ends - now
+    reply, writes = {1}, true
+  end
 
 elseif op == 'set' then
   local pinned_us = 315360000000000
@@ -820,6 +891,9 @@ if writes then
     text = format('%s %d %d', text, ahead, paused)
     if ends ~= 0 then
       text = format('%s %d %d', text, since, ends)
+      if probe ~= 0 then
+        text = format('%s %d', text, probe)
+      end
     end
   end
   if op == 'take' and taken and ARGV[window_arg] and not ARGV[window_arg + 1] and plan == own then
@@ -848,7 +922,7 @@ end
 
 -- Who waits is told that something has changed. Where this is not allowed they look, only later.
 if op ~= 'take' and (op == 'suspend' or op == 'refused' or op == 'lower' and reply[2] > 0
-  or reply[1] == 1 and (op == 'resume' or op == 'set')) then
+  or reply[1] == 1 and (op == 'resume' or op == 'set' or op == 'probed')) then
   -- Of a refusal that stops nobody the others only have to know when they pass.
   redis.pcall('PUBLISH', key, op == 'refused' and reply[2] > 0 and 'stopped' or op)
 end

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub use self::heard::{Lowered, Refused, Remaining, lower, passed, refused};
 use crate::policy::Gate;
-use crate::state::{Bucket, Clock, Level, PINNED_US, State, Suspension, Window};
+use crate::state::{Bucket, Clock, Level, PINNED_US, Probing, State, Suspension, Window};
 use crate::{Micros, Policy};
 
 /// Longest that a step back of the store's clock may pause the refill of a bucket whose calls are
@@ -38,6 +38,8 @@ pub enum Decision {
         wait_us: Micros,
         /// What to show when looking again or giving back.
         booking: Booking,
+        /// Whether it is the one call that goes first in a suspension; see [`probed`].
+        probe: bool,
     },
     /// Nothing was taken; alone, the same call would pass at `retry_after_us` from now.
     Denied {
@@ -84,6 +86,8 @@ pub struct Batch {
     pub before: Micros,
     /// What was granted, in the order of the calls.
     pub runs: Vec<Run>,
+    /// Whether the first of them is the one call that goes first in a suspension, and so at once.
+    pub probe: bool,
     /// Why the next call was not; those behind it were not decided. Never a grant.
     pub stopped: Option<Decision>,
 }
@@ -107,6 +111,8 @@ pub struct Sight {
     pub bucket_time: Micros,
     /// What is left of a suspension, 0 without one.
     pub left: Micros,
+    /// Whether one call may go before it is over; where it was granted that, it is taken.
+    pub probing: Probing,
     /// When the bucket or its policy began, on the store's clock; `None` where there is none, and
     /// so no booking stands.
     pub made: Option<Micros>,
@@ -133,6 +139,15 @@ pub enum Standing {
     Due(Micros),
     /// A new policy (or a new bucket) made it void; its tokens are not held.
     Void,
+}
+
+/// The answer to who asks to go first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Probed {
+    /// Whether it goes.
+    pub goes: bool,
+    /// The bucket's clock as it is now.
+    pub sight: Sight,
 }
 
 /// A bucket as an onlooker sees it.
@@ -172,24 +187,24 @@ fn take_from(policy: &Policy, state: &mut State, ask: Ask, now: Micros) -> Decis
             }
             refused
         }
-        Ok(due) => {
+        Ok((due, probe)) => {
             charge_all(policy, state, ask.cost, due);
-            state.keep(clock);
-            let wait_us = due - clock.bucket_time(now) + clock.left(now);
+            let wait_us = if probe { 0 } else { due - clock.bucket_time(now) + clock.left(now) };
+            state.keep(if probe { clock.taken() } else { clock });
             let booking = Booking { cost: ask.cost, granted_at: now, due, before };
-            Decision::Granted { wait_us, booking }
+            Decision::Granted { wait_us, booking, probe }
         }
     }
 }
 
-/// When one call is due, or why it is not granted.
+/// When one call is due and whether it goes first in a suspension, or why it is not granted.
 fn earliest_of_all(
     policy: &Policy,
     state: &State,
     clock: Clock,
     ask: Ask,
     now: Micros,
-) -> Result<Micros, Decision> {
+) -> Result<(Micros, bool), Decision> {
     let bucket_time = clock.bucket_time(now);
     let left = clock.left(now);
     let at = state.at;
@@ -206,12 +221,13 @@ fn earliest_of_all(
             (due, quota) = (earliest, index + 1);
         }
     }
-    let wait_us = due - bucket_time + left;
-    if wait_us > ask.wait_max_us {
+    let ahead = due - bucket_time;
+    let probe = clock.may_probe(ahead, now);
+    if !probe && ahead + left > ask.wait_max_us {
         let cause = if left > 0 { Cause::Suspended } else { Cause::Quota(quota) };
-        return Err(Decision::Denied { retry_after_us: wait_us, cause });
+        return Err(Decision::Denied { retry_after_us: clock.passes_in(ahead, now), cause });
     }
-    Ok(due)
+    Ok((due, probe))
 }
 
 /// Takes `cost` from all quotas at `due`.
@@ -234,7 +250,8 @@ pub fn batch(
         _ if groups.is_empty() => {
             let found = slot.as_ref().map_or(Clock::at(now), |it| it.state.clock).seen_at(now);
             let sight = Sight::of(found, None, now);
-            Batch { sight, before: sight.bucket_time, runs: Vec::new(), stopped: None }
+            let before = sight.bucket_time;
+            Batch { sight, before, runs: Vec::new(), probe: false, stopped: None }
         }
         _ => {
             let mut started = slot.clone().unwrap_or_else(|| Bucket::without_policy(now));
@@ -249,15 +266,15 @@ pub fn batch(
 }
 
 fn batch_from(policy: &Policy, state: &mut State, groups: &[Group], now: Micros) -> Batch {
-    let clock = state.clock.seen_at(now);
+    let mut clock = state.clock.seen_at(now);
     let sight = Sight::of(clock, Some(state.made_at(now)), now);
     let before = sight.bucket_time.max(state.at);
-    let mut batch = Batch { sight, before, runs: Vec::new(), stopped: None };
+    let mut batch = Batch { sight, before, runs: Vec::new(), probe: false, stopped: None };
     'groups: for group in groups {
         let mut calls = group.calls;
         while calls > 0 {
-            let due = match earliest_of_all(policy, state, clock, group.ask, now) {
-                Ok(due) => due,
+            let (due, probe) = match earliest_of_all(policy, state, clock, group.ask, now) {
+                Ok(place) => place,
                 Err(refused) => {
                     batch.stopped = Some(refused);
                     break 'groups;
@@ -267,7 +284,12 @@ fn batch_from(policy: &Policy, state: &mut State, groups: &[Group], now: Micros)
             charge_all(policy, state, cost, due);
             // How many more fit at the same moment; they are taken in one step.
             let fits = policy.gates().iter().zip(&state.levels).map(|it| fits(it.0, it.1, cost));
-            let more = fits.min().unwrap_or(0).min(calls - 1);
+            let mut more = fits.min().unwrap_or(0).min(calls - 1);
+            if probe {
+                // Only the first call can be: whoever is behind it is due no sooner. It goes alone.
+                clock = clock.taken();
+                (batch.probe, batch.sight.probing, more) = (true, Probing::Taken, 0);
+            }
             if more > 0 {
                 charge_all(policy, state, more * cost, due);
             }
@@ -297,7 +319,8 @@ fn fits(gate: &Gate, level: &Level, cost: i64) -> i64 {
 impl Sight {
     /// `clock` is as found at `now`.
     fn of(clock: Clock, made: Option<Micros>, now: Micros) -> Self {
-        Self { now, bucket_time: clock.bucket_time(now), left: clock.left(now), made }
+        let (left, probing) = (clock.left(now), clock.probing(now));
+        Self { now, bucket_time: clock.bucket_time(now), left, probing, made }
     }
 
     /// The [`Booking::granted_at`] of what was granted in this operation: after the bucket began
@@ -445,19 +468,79 @@ pub fn answered(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> boo
 
 /// Stops the bucket for everybody until the later of the present end and `now + for_us`; what is
 /// left of it, in microseconds. A name without a bucket can be suspended too.
-pub fn suspend(slot: &mut Option<Bucket>, for_us: Micros, why: Suspension, now: Micros) -> Micros {
+///
+/// With some `patience_us`, as after a refusal, one call goes first at that end, and the others
+/// wait for what comes of it, for `patience_us` at most. It never goes before an end that was told
+/// without patience. A suspension while that call is under way takes back what it would have told.
+pub fn suspend(
+    slot: &mut Option<Bucket>,
+    for_us: Micros,
+    patience_us: Micros,
+    why: Suspension,
+    now: Micros,
+) -> Micros {
     let state = &mut slot.get_or_insert_with(|| Bucket::without_policy(now)).state;
     let mut clock = state.clock.seen_at(now);
-    let until = now + for_us;
-    if !clock.is_suspended() {
-        (clock.since, clock.until) = (now, until);
-        state.suspension = Some(why);
-    } else if until > clock.until {
-        clock.until = until;
+    let end = now + for_us;
+    let taken = clock.probing(now) == Probing::Taken;
+    let suspended = clock.is_suspended();
+    let told = if clock.probe != 0 { clock.probe } else { clock.until };
+    // Once the one call is under way, only what is told from now on holds.
+    let later = !suspended || taken || end > told;
+    if !suspended {
+        clock.since = now;
+    }
+    if patience_us == 0 && (end > clock.until || end == clock.until && clock.probe != 0) {
+        (clock.probe, clock.until) = (0, end);
+    } else if patience_us == 0 && clock.probe != 0 && later {
+        clock.probe = end;
+    } else if patience_us > 0 && (clock.probe != 0 || later) {
+        clock.probe = if later { end } else { clock.probe };
+        clock.until = clock.until.max(clock.probe + patience_us);
+    }
+    if later {
         state.suspension = Some(why);
     }
     state.keep(clock);
-    clock.left(now)
+    clock.told_left(now)
+}
+
+/// Who has a place asks to be the one call that goes first in a suspension, with that place.
+pub fn probe(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> Probed {
+    let Some(bucket) = slot.as_mut() else {
+        return Probed { goes: false, sight: Sight::of(Clock::at(now), None, now) };
+    };
+    let state = &mut bucket.state;
+    let made = bucket.policy.is_some().then(|| state.made_at(now));
+    let mut clock = state.clock.seen_at(now);
+    let goes = made.is_some_and(|made| booking.granted_at > made)
+        && clock.may_probe((booking.due - clock.bucket_time(now)).max(0), now);
+    if goes {
+        clock = clock.taken();
+        state.keep(clock);
+    }
+    Probed { goes, sight: Sight::of(clock, made, now) }
+}
+
+/// What came of the one call that went first: it passed, and the others follow at once, in their
+/// order and paced; or with some `patience_us` it was not made after all, and another may go, for
+/// whose answer the others wait so long at most. Nothing where a refusal or an operator has
+/// suspended since. Says whether anything changed.
+pub fn probed(slot: &mut Option<Bucket>, patience_us: Micros, now: Micros) -> bool {
+    let Some(bucket) = slot.as_mut() else { return false };
+    let state = &mut bucket.state;
+    let mut clock = state.clock.seen_at(now);
+    if clock.probing(now) != Probing::Taken {
+        return false;
+    }
+    if patience_us == 0 {
+        clock.end_suspension(now);
+    } else {
+        clock.probe = now;
+        clock.until = clock.until.max(now + patience_us);
+    }
+    state.keep(clock);
+    true
 }
 
 /// Ends a suspension at once. Says whether there was one.

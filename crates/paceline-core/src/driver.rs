@@ -26,8 +26,9 @@ use self::outlook::Outlook;
 use self::queue::{Queue, Slot, Waiter};
 use self::trips::Trips;
 use self::turn::Turn;
-use crate::decide::{Ask, Batch, Booking, Cause, Decision, Group, Run, Sight, Standing};
+use crate::decide::{Ask, Batch, Booking, Cause, Decision, Group, Probed, Run, Sight, Standing};
 use crate::policy::LATE_MAX_US;
+use crate::state::Probing;
 use crate::{Micros, Policy, SPAN_MAX_US};
 
 /// Oldest sight on which a waiter that slept may go, from when it was asked for. Below the 100 ms
@@ -45,6 +46,8 @@ const LOOK_TOLD_US: Micros = 2_000_000;
 const JITTER_MAX_US: Micros = 20_000;
 /// A word of a change lets every process look; they spread their looks over this.
 const CHANGE_SPREAD_US: Micros = 30_000;
+/// Most that is added to the moment at which one asks to go first, where many places share one.
+const PROBE_SPREAD_US: Micros = 10_000;
 /// Between a flight that failed and the next.
 const AFTER_FAILURE_US: Micros = 5_000;
 /// Most groups of equal calls in one flight, and most calls: what takes the store well under a
@@ -101,6 +104,10 @@ pub struct Driver<W> {
     ask_at: Micros,
     /// When to look because something may have changed.
     look_at: Option<Micros>,
+    /// Whether one call may go first in a suspension, as last seen, and when to ask for the first
+    /// that sleeps here to be it.
+    probing: Probing,
+    probe_at: Option<Micros>,
     /// No flight before this.
     not_before: Micros,
     /// Whether changes are told to us.
@@ -121,6 +128,8 @@ struct Flight {
     sent_at: Micros,
     /// Calls asked for: so many from the front of the line.
     calls: usize,
+    /// The place that asks to go first.
+    probe: Option<Booking>,
 }
 
 impl<W> Driver<W> {
@@ -144,6 +153,8 @@ impl<W> Driver<W> {
             store_clock: None,
             ask_at: Micros::MIN,
             look_at: None,
+            probing: Probing::No,
+            probe_at: None,
             not_before: Micros::MIN,
             told: false,
             events: Vec::new(),
@@ -158,7 +169,7 @@ impl<W> Driver<W> {
             return None;
         }
         let ticket = self.ticket();
-        self.flight = Some(Flight { sent_at: now, calls: 1 });
+        self.flight = Some(Flight { sent_at: now, calls: 1, probe: None });
         let left = deadline_at.map_or(SPAN_MAX_US, |it| (it - now).max(0));
         Some(Alone { ticket, wait_max_us: self.turn.wait_max(now, self.outlook.pace()).min(left) })
     }
@@ -200,7 +211,7 @@ impl<W> Driver<W> {
         let ticket = self.ticket();
         let behind_all = self.queue.tokens();
         let first = self.queue.is_empty();
-        if let (Some(deadline_at), false) = (deadline_at, first)
+        if let (Some(deadline_at), false) = (deadline_at, first || self.probing == Probing::Taken)
             && let Some((due_at, cause)) = self.outlook.due_behind(behind_all, cost)
             && due_at > deadline_at
         {
@@ -304,12 +315,45 @@ impl<W> Driver<W> {
         }
         let at = self.flight_at(now).max(self.not_before);
         if at <= now {
+            let probes = self.probe_at.take_if(|probe_at| *probe_at <= now);
+            if let (Some(_), Some(first)) = (probes, self.placed.front()) {
+                let booking = first.booking;
+                self.flight = Some(Flight { sent_at: now, calls: 0, probe: Some(booking) });
+                return Next::Probe(booking);
+            }
             return Next::Ask(self.take_off(now));
         }
         let due = self.placed.front().map(|it| it.due_at).filter(|due_at| *due_at > now);
         let deadline = self.deadlines.first().map(|(deadline_at, _)| *deadline_at);
         let wake_at = [due, deadline].into_iter().flatten().fold(at, Micros::min);
         Next::SleepUntil(wake_at.max(now + 1))
+    }
+
+    /// The store answered whether the place that asked for it goes first in a suspension. Where that
+    /// is somebody else's by now, they go; where nobody here has it, another process may.
+    pub fn probed(&mut self, probed: &Probed, policy: &Policy, now: Micros) {
+        let sight = probed.sight;
+        // Later the others go, too, and it goes among them.
+        let in_time = |flight: &Flight| now - flight.sent_at <= sight.left;
+        let flight = self.flight.as_ref().filter(|flight| probed.goes && in_time(flight));
+        if let Some(booking) = flight.and_then(|flight| flight.probe) {
+            match self.placed.iter().position(|it| it.booking == booking) {
+                Some(index) => self.goes_first(index, now),
+                None => self.events.push(Event::Unprobed(booking)),
+            }
+        }
+        let before = sight.bucket_time;
+        let looked = Batch { sight, before, runs: Vec::new(), probe: false, stopped: None };
+        self.answered(&looked, policy, now);
+    }
+
+    /// Lets one with a place go at once, first in a suspension.
+    fn goes_first(&mut self, index: usize, now: Micros) {
+        let Some(Placed { waiter, booking, .. }) = self.placed.remove(index) else { return };
+        self.forget_deadline(&waiter);
+        let good_until = now + self.late_max_us;
+        let waiter = waiter.who;
+        self.events.push(Event::Go { waiter, booking, due_at: now, good_until, probe: true });
     }
 
     /// The store answered what was asked, under `policy`.
@@ -336,8 +380,11 @@ impl<W> Driver<W> {
         self.turn.trip(self.trips.longest());
         let stepped = self.stepped(&batch.sight, flight.sent_at, now);
         self.seen_at = Some(now);
+        // Who asked alone and was refused brings no sight.
+        self.probing = batch.sight.probing;
         self.outlook.keep(policy);
-        self.place(batch, flight.calls, as_of, now);
+        let goes_first = batch.probe && now - flight.sent_at <= batch.sight.left;
+        self.place(batch, flight.calls, goes_first, as_of, now);
         self.see(&batch.sight, stepped, as_of);
         self.let_go(now);
         self.expire(now);
@@ -387,6 +434,9 @@ impl<W> Driver<W> {
             // Early enough that the answer is there by then, late enough to hold for those behind.
             at = at.min(first.due_at - self.margin_us());
         }
+        if let Some(probe_at) = self.probe_at.filter(|_| !self.placed.is_empty()) {
+            at = at.min(probe_at);
+        }
         let pause = if self.told { LOOK_TOLD_US } else { LOOK_UNTOLD_US };
         at.min(self.seen_at.map_or(now, |seen_at| seen_at + pause))
     }
@@ -420,7 +470,8 @@ impl<W> Driver<W> {
             }
             self.forget_deadline(&waiter);
             let good_until = due_at + self.late_max_us;
-            self.events.push(Event::Go { waiter: waiter.who, booking, due_at, good_until });
+            let waiter = waiter.who;
+            self.events.push(Event::Go { waiter, booking, due_at, good_until, probe: false });
         }
     }
 
@@ -488,7 +539,7 @@ impl<W> Driver<W> {
                 break;
             }
         }
-        self.flight = Some(Flight { sent_at: now, calls });
+        self.flight = Some(Flight { sent_at: now, calls, probe: None });
         groups
     }
 
@@ -542,8 +593,16 @@ impl<W> Driver<W> {
             }
             self.ask_at = now;
         }
-        // Who cannot keep its deadline any more learns it at once.
-        let hopeless = |it: &Placed<W>| it.waiter.deadline_at.is_some_and(|at| it.due_at > at);
+        self.plan_probe(sight, now);
+        // Who cannot keep its deadline any more learns it at once. Where one call goes first, the
+        // others may go right after it.
+        let sooner_us = match sight.probing {
+            Probing::No => 0,
+            Probing::Open(open_us) => sight.left - open_us.max(0),
+            Probing::Taken => sight.left,
+        };
+        let hopeless =
+            |it: &Placed<W>| it.waiter.deadline_at.is_some_and(|at| it.due_at - sooner_us > at);
         while let Some(index) = self.placed.iter().position(hopeless) {
             let Some(left) = self.placed.remove(index) else { return };
             self.refuse(left.waiter, left.due_at - now, Cause::Suspended);
@@ -551,9 +610,24 @@ impl<W> Driver<W> {
         }
     }
 
+    /// Plans when to ask for the first with a place to go first in a suspension: in the order of the
+    /// places, so that the earliest in the fleet asks first.
+    fn plan_probe(&mut self, sight: &Sight, now: Micros) {
+        self.probe_at = match (sight.probing, self.placed.front()) {
+            (Probing::Open(open_us), Some(first)) => {
+                let ahead = (first.booking.due - sight.bucket_time).max(0);
+                let ties = self.outlook.pace().is_none_or(|pace| !pace.is_even);
+                let spread = if ties { self.rng.i64(0..=PROBE_SPREAD_US) } else { 0 };
+                Some(now + open_us + ahead + spread)
+            }
+            _ => None,
+        };
+    }
+
     /// Gives those asked for the places they were granted, and plans when to ask for the rest.
-    /// The answer is as of an earlier moment where it was held up.
-    fn place(&mut self, batch: &Batch, asked: usize, as_of: Micros, now: Micros) {
+    /// The first of them may go first in a suspension. The answer is as of an earlier moment where it
+    /// was held up.
+    fn place(&mut self, batch: &Batch, asked: usize, goes_first: bool, as_of: Micros, now: Micros) {
         let Batch { sight, runs, stopped, .. } = batch;
         let wait_of = |due: Micros| due - sight.bucket_time + sight.left;
         // How far ahead others have booked: not at all, or until where there is no place.
@@ -567,6 +641,7 @@ impl<W> Driver<W> {
             self.turn.saw(first, now, own, self.outlook.pace());
         }
         let mut before = batch.before;
+        let mut goes_first = goes_first;
         let (mut tokens, mut granted) = (0, 0);
         for &Run { due, calls } in runs {
             for _ in 0..calls {
@@ -574,6 +649,16 @@ impl<W> Driver<W> {
                 let booking = Booking { cost, granted_at: sight.granted_at(), due, before };
                 (before, tokens, granted) = (due, tokens + cost, granted + 1);
                 let due_at = as_of + wait_of(due);
+                if std::mem::take(&mut goes_first) {
+                    match waiter {
+                        Some(waiter) => {
+                            self.placed.push_front(Placed { waiter, booking, due_at: now });
+                            self.goes_first(0, now);
+                        }
+                        None => self.events.push(Event::Unprobed(booking)),
+                    }
+                    continue;
+                }
                 match waiter {
                     Some(waiter) => self.placed.push_back(Placed { waiter, booking, due_at }),
                     // It left meanwhile.
@@ -608,7 +693,8 @@ impl<W> Driver<W> {
 
     /// Refuses those in line who cannot be served by their deadline even if no other process calls.
     fn refuse_hopeless(&mut self, now: Micros) {
-        if self.deadlines.is_empty() {
+        // While one call has gone first, the others may go at any time.
+        if self.deadlines.is_empty() || self.probing == Probing::Taken {
             return;
         }
         let (mut ahead, mut hopeless) = (0, Vec::new());
@@ -633,7 +719,11 @@ impl<W> Driver<W> {
             self.ask_at = now;
             return;
         };
-        let at = self.turn.ask_at(head_due, now, self.outlook.pace(), self.rng.f64());
+        let at = match self.probing {
+            // Nobody is granted a place before one may go first.
+            Probing::Open(_) => head_due.max(now),
+            _ => self.turn.ask_at(head_due, now, self.outlook.pace(), self.rng.f64()),
+        };
         let jitter_max = JITTER_MAX_US.min((at - now) / 4);
         self.ask_at = if jitter_max > 0 { at + self.rng.i64(0..=jitter_max) } else { at.max(now) };
     }

@@ -20,11 +20,11 @@ pub mod state;
 pub mod view;
 
 pub use decide::{
-    Ask, Batch, Booking, Cause, Decision, Group, Look, Lowered, Refused, Remaining, Run, Sight,
-    Standing,
+    Ask, Batch, Booking, Cause, Decision, Group, Look, Lowered, Probed, Refused, Remaining, Run,
+    Sight, Standing,
 };
 pub use policy::{Policy, PolicyError, Quota, Shape};
-pub use state::{Bare, Bucket, Clock, Level, State, Suspension, Window};
+pub use state::{Bare, Bucket, Clock, Level, Probing, State, Suspension, Window};
 pub use view::{QuotaView, SuspensionView, View};
 
 /// A moment or a span in whole microseconds. Moments are counted from the Unix epoch on the

@@ -7,10 +7,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::decide::{
-    Ask, Batch, Booking, Cause, Decision, Group, Lowered, Refused, Remaining, Run, Sight,
+    Ask, Batch, Booking, Cause, Decision, Group, Lowered, Probed, Refused, Remaining, Run, Sight,
 };
 use crate::policy::{Gate, IDLE_DEFAULT_US};
-use crate::state::{Bare, Bucket, Clock, Level, State, Suspension, Window};
+use crate::state::{Bare, Bucket, Clock, Level, Probing, State, Suspension, Window};
 use crate::{Micros, Policy, PolicyError};
 
 /// The script. Its header lists keys, arguments and replies.
@@ -56,6 +56,8 @@ pub enum Call<'a> {
         by: u32,
         /// For how long the bucket stops where others were, too.
         for_us: Micros,
+        /// How long the others wait for the one call that goes first then.
+        patience_us: Micros,
         /// Why and by whom.
         why: &'a Suspension,
     },
@@ -65,8 +67,17 @@ pub enum Call<'a> {
     Suspend {
         /// For how long from now.
         for_us: Micros,
+        /// How long the others then wait for the one call that goes first; 0 where none does.
+        patience_us: Micros,
         /// Why and by whom.
         why: &'a Suspension,
+    },
+    /// Asks to go first; see [`crate::decide::probe`].
+    Probe(Booking),
+    /// What came of who went first; see [`crate::decide::probed`].
+    Probed {
+        /// For another that goes first; 0 where it passed.
+        patience_us: Micros,
     },
     /// Resumes; see [`crate::decide::resume`].
     Resume,
@@ -134,16 +145,21 @@ impl<'a> Call<'a> {
                     args.extend([sent.granted_at, sent.due].map(number));
                 }
             }
-            Self::Refused { by, for_us, why } => {
+            Self::Refused { by, for_us, patience_us, why } => {
                 args.extend([op("refused"), number(*for_us)]);
                 args.extend(texts(why));
-                args.push(number(i64::from(*by)));
+                args.extend([*patience_us, i64::from(*by)].map(number));
             }
             Self::Passed => args.push(op("passed")),
-            Self::Suspend { for_us, why } => {
+            Self::Suspend { for_us, patience_us, why } => {
                 args.extend([op("suspend"), number(*for_us)]);
                 args.extend(texts(why));
+                args.push(number(*patience_us));
             }
+            Self::Probe(Booking { granted_at, due, .. }) => {
+                args.extend([op("probe"), number(*granted_at), number(*due)]);
+            }
+            Self::Probed { patience_us } => args.extend([op("probed"), number(*patience_us)]),
             Self::Resume => args.push(op("resume")),
             Self::Set { policy, pinned } => {
                 let PolicyArgs { numbers, plan, .. } = policy.script_args();
@@ -258,7 +274,7 @@ pub fn usual_grant(clock: &str, policy: &Policy, cost: i64) -> Result<Decision, 
     };
     let before = now - paused;
     let booking = Booking { cost, granted_at: now, due: before + wait_us, before };
-    Ok(Decision::Granted { wait_us, booking })
+    Ok(Decision::Granted { wait_us, booking, probe: false })
 }
 
 /// Reads the numbers of a `take` reply.
@@ -267,8 +283,9 @@ pub fn usual_grant(clock: &str, policy: &Policy, cost: i64) -> Result<Decision, 
 /// When they are not what the script gives. It is never taken for a grant.
 pub fn decision(numbers: &[i64], cost: i64) -> Result<Decision, Unreadable> {
     match *numbers {
-        [1, wait_us, granted_at, due, before] => {
-            Ok(Decision::Granted { wait_us, booking: Booking { cost, granted_at, due, before } })
+        [kind @ (1 | 4), wait_us, granted_at, due, before] => {
+            let booking = Booking { cost, granted_at, due, before };
+            Ok(Decision::Granted { wait_us, booking, probe: kind == 4 })
         }
         [2, retry_after_us, 0] => Ok(Decision::Denied { retry_after_us, cause: Cause::Suspended }),
         [2, retry_after_us, quota @ 1..=8] => {
@@ -288,7 +305,7 @@ pub fn decision(numbers: &[i64], cost: i64) -> Result<Decision, Unreadable> {
 /// When they are not what the script gives. It is never taken for a grant.
 pub fn batch(numbers: &[i64]) -> Result<Batch, Unreadable> {
     let refused = || unreadable("answer of the script", numbers);
-    let [now, bucket_time, left, made, before, count, behind @ ..] = numbers else {
+    let [now, bucket_time, left, made, before, kind, open, count, behind @ ..] = numbers else {
         return Err(refused());
     };
     let count = usize::try_from(*count).ok().and_then(|count| count.checked_mul(2));
@@ -302,9 +319,36 @@ pub fn batch(numbers: &[i64]) -> Result<Batch, Unreadable> {
         [2 | 3, ..] => Some(decision(stopped, 0)?),
         _ => return Err(refused()),
     };
-    let made = (*made != 0).then_some(*made);
-    let sight = Sight { now: *now, bucket_time: *bucket_time, left: *left, made };
-    Ok(Batch { sight, before: *before, runs, stopped })
+    let probe = *kind == 3;
+    if probe && runs.is_empty() {
+        return Err(refused());
+    }
+    let sight = sight([*now, *bucket_time, *left, *made, *kind, *open]).ok_or_else(refused)?;
+    Ok(Batch { sight, before: *before, runs, probe, stopped })
+}
+
+fn sight([now, bucket_time, left, made, kind, open]: [i64; 6]) -> Option<Sight> {
+    let made = (made != 0).then_some(made);
+    let probing = match kind {
+        0 => Probing::No,
+        1 => Probing::Open(open),
+        2 | 3 => Probing::Taken,
+        _ => return None,
+    };
+    Some(Sight { now, bucket_time, left, probing, made })
+}
+
+/// Reads the numbers of a `probe` reply.
+///
+/// # Errors
+/// When they are not what the script gives. It is never taken for a yes.
+pub fn probed(numbers: &[i64]) -> Result<Probed, Unreadable> {
+    let refused = || unreadable("answer of the script", numbers);
+    let [goes @ (0 | 1), now, bucket_time, left, made, _, kind, open] = *numbers else {
+        return Err(refused());
+    };
+    let sight = sight([now, bucket_time, left, made, kind, open]).ok_or_else(refused)?;
+    Ok(Probed { goes: goes == 1, sight })
 }
 
 /// Reads the numbers of a `lower` reply.
@@ -372,11 +416,12 @@ pub fn bucket(fields: &HashMap<String, String>) -> Result<Option<Bucket>, Unread
     };
     let buckets = policy.as_ref().map_or(0, token_buckets);
     let [seen] = numbers(&words[..1])?[..] else { return Err(unreadable("clock", clock_text)) };
-    let (ahead, paused, since, until) =
+    let (ahead, paused, since, until, probe) =
         match numbers(words.get(1 + buckets..).unwrap_or_default())?[..] {
-            [] => (0, 0, 0, 0),
-            [ahead, paused] => (ahead, paused, 0, 0),
-            [ahead, paused, since, until] => (ahead, paused, since, until),
+            [] => (0, 0, 0, 0, 0),
+            [ahead, paused] => (ahead, paused, 0, 0, 0),
+            [ahead, paused, since, until] => (ahead, paused, since, until, 0),
+            [ahead, paused, since, until, probe] => (ahead, paused, since, until, probe),
             _ => return Err(unreadable("clock", clock_text)),
         };
     let mut credits = words.get(1..=buckets).unwrap_or_default().iter();
@@ -427,7 +472,7 @@ pub fn bucket(fields: &HashMap<String, String>) -> Result<Option<Bucket>, Unread
         }
     };
     let state = State {
-        clock: Clock { seen, paused, since, until },
+        clock: Clock { seen, paused, since, until, probe },
         at: seen - paused + ahead,
         made,
         suspension,

@@ -71,6 +71,21 @@ pub struct Clock {
     pub since: Micros,
     /// See `since`.
     pub until: Micros,
+    /// From when on, while suspended, one call may go first to find out whether the others may
+    /// follow; they do at `until` at the latest. 0 where none may; equal to `until` once one has.
+    pub probe: Micros,
+}
+
+/// Whether one call may go first at the end of a suspension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Probing {
+    /// Nobody goes before the suspension ends, or there is none.
+    No,
+    /// One may, in so many microseconds; below 0 since so many. One whose place is ahead of the
+    /// bucket's time goes by as much later.
+    Open(Micros),
+    /// One has gone, and the others wait for its answer.
+    Taken,
 }
 
 /// Who stopped a bucket and why.
@@ -195,7 +210,7 @@ impl State {
 impl Clock {
     /// A clock that starts at `now`.
     pub(crate) fn at(now: Micros) -> Self {
-        Self { seen: now, paused: 0, since: 0, until: 0 }
+        Self { seen: now, paused: 0, since: 0, until: 0, probe: 0 }
     }
 
     /// The clock as an operation at `now` finds it: a step back absorbed, a suspension that is
@@ -208,6 +223,9 @@ impl Clock {
             if self.is_suspended() {
                 self.since -= step;
                 self.until -= step;
+                if self.probe != 0 {
+                    self.probe -= step;
+                }
             }
         }
         if self.is_suspended() && now >= self.until {
@@ -235,10 +253,52 @@ impl Clock {
         if self.is_suspended() { self.until - now } else { 0 }
     }
 
+    /// Whether one call may go first. The clock is as found at `now`.
+    #[must_use]
+    pub fn probing(&self, now: Micros) -> Probing {
+        match self.probe {
+            0 => Probing::No,
+            taken if taken == self.until => Probing::Taken,
+            probe => Probing::Open(probe - now),
+        }
+    }
+
+    /// Whether a call that is due `ahead` after the bucket's time may be the one that goes first:
+    /// as if the clock had gone on at `probe`. So the earliest place goes first, a bucket that has
+    /// nothing left at the moment has a first call all the same, and none comes sooner after the
+    /// calls before the suspension than without one.
+    pub(crate) fn may_probe(&self, ahead: Micros, now: Micros) -> bool {
+        matches!(self.probing(now), Probing::Open(open) if open + ahead <= 0)
+    }
+
+    /// The clock once the one call has gone.
+    pub(crate) fn taken(mut self) -> Self {
+        self.probe = self.until;
+        self
+    }
+
+    /// In how long a call that is due `ahead` after the bucket's time passes, if nobody else calls.
+    pub(crate) fn passes_in(&self, ahead: Micros, now: Micros) -> Micros {
+        match self.probing(now) {
+            Probing::Open(open) if open + ahead < self.left(now) => open + ahead,
+            _ => ahead + self.left(now),
+        }
+    }
+
+    /// What is left of a suspension until the end that was told: of one that is probing, until one
+    /// call may go.
+    #[must_use]
+    pub fn told_left(&self, now: Micros) -> Micros {
+        match self.probing(now) {
+            Probing::Open(open) => open.max(0),
+            Probing::No | Probing::Taken => self.left(now),
+        }
+    }
+
     /// Ends the suspension as of `end`; the time it lasted is not the bucket's.
     pub(crate) fn end_suspension(&mut self, end: Micros) {
         self.paused += end - self.since;
-        (self.since, self.until) = (0, 0);
+        (self.since, self.until, self.probe) = (0, 0, 0);
     }
 }
 

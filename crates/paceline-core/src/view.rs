@@ -2,7 +2,7 @@
 //! what stops it. Derived from the state at a given moment; nothing here decides.
 
 use crate::policy::Gate;
-use crate::state::{Bucket, Level, Suspension};
+use crate::state::{Bucket, Level, Probing, Suspension};
 use crate::{Micros, Policy};
 
 /// What an onlooker sees of a bucket at one moment. Spans are in microseconds from then.
@@ -32,8 +32,10 @@ pub struct QuotaView {
 /// A suspension at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SuspensionView {
-    /// Microseconds left.
+    /// Microseconds left: until one call may go first where none may yet, else at most until all go.
     pub left_us: Micros,
+    /// Whether one call goes before the others.
+    pub probing: Probing,
     /// Since when, on the store's clock.
     pub since: Micros,
     /// Why and by whom.
@@ -74,7 +76,11 @@ impl Bucket {
             quotas: quotas.collect(),
             booked_us,
             suspension: clock.is_suspended().then(|| SuspensionView {
-                left_us: clock.left(now),
+                left_us: match clock.probing(now) {
+                    Probing::Open(open_us) if open_us > 0 => open_us,
+                    _ => clock.left(now),
+                },
+                probing: clock.probing(now),
                 since: clock.since,
                 why: self.state.suspension.clone().unwrap_or_default(),
             }),

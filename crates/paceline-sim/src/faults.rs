@@ -34,6 +34,9 @@ pub struct Faults {
     pub clock_drift_ppm: Micros,
     /// Times that somebody suspends the bucket for up to three seconds; half are resumed.
     pub suspensions: usize,
+    /// How long the others wait for one call that goes first at the end of those suspensions; 0 where
+    /// none does.
+    pub patience_us: Micros,
     /// Policies set one after the other, at moments spread over the run.
     pub sets: Vec<Policy>,
     /// Times that a caller stops waiting.

@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use paceline_core::driver::{Event, Next, Stranded};
-use paceline_core::{Batch, Booking, Group, Micros, Policy};
+use paceline_core::{Batch, Booking, Group, Micros, Policy, Probed};
 
 pub use self::checks::Broken;
 use self::checks::Checks;
@@ -25,6 +25,8 @@ const START: Micros = 1_790_000_000_000_000;
 /// How long an answer of the store is waited for, in microseconds. A scenario whose way there and back
 /// takes that long gets no answer at all.
 pub const TIMEOUT_US: Micros = 250_000;
+/// What a call that went first and was refused is told to wait, when it is.
+const REFUSED_US: Micros = 500_000;
 /// Timers of real runtimes fire late by up to this.
 const TIMER_LATE_US: Micros = 1_100;
 
@@ -55,21 +57,65 @@ pub fn simulate(scenario: &Scenario) -> Result<Report, SimulationError> {
 #[derive(Debug)]
 enum Happening {
     /// A caller of a process wants to make a call.
-    Wants { process: usize, caller: usize },
+    Wants {
+        process: usize,
+        caller: usize,
+    },
     /// A process's driver wants to be asked what to do; the number tells an outdated wish.
-    Turn { process: usize, wish: u64 },
+    Turn {
+        process: usize,
+        wish: u64,
+    },
     /// A question reaches the store.
-    Asked { process: usize, life: u64, flight: u64, groups: Vec<Group> },
+    Asked {
+        process: usize,
+        life: u64,
+        flight: u64,
+        groups: Vec<Group>,
+    },
     /// Its answer reaches the process, or its patience ends.
-    Answered { process: usize, life: u64, flight: u64, answer: Option<(Batch, Arc<Policy>)> },
+    Answered {
+        process: usize,
+        life: u64,
+        flight: u64,
+        answer: Option<(Batch, Arc<Policy>)>,
+    },
+    /// A question whether a place may go first in a suspension reaches the store, and its answer the
+    /// process.
+    AskedFirst {
+        process: usize,
+        life: u64,
+        flight: u64,
+        booking: Booking,
+    },
+    AnsweredFirst {
+        process: usize,
+        life: u64,
+        flight: u64,
+        probed: Probed,
+    },
     /// A place that is given back reaches the store.
     GivenBack(Booking),
+    /// What came of a call that went first reaches the store: it passed, it was refused, or it was
+    /// not made.
+    ProbePassed,
+    ProbeRefused,
+    ProbeUnsent,
     /// That its answer has come reaches the store.
     AnswerTold(Booking),
     /// A call reaches the provider.
-    Arrives { process: usize, life: u64, caller: usize, waited_us: Micros, booking: Booking },
+    Arrives {
+        process: usize,
+        life: u64,
+        caller: usize,
+        waited_us: Micros,
+        booking: Booking,
+        probe: bool,
+    },
     /// A word of a change reaches a process.
-    Told { process: usize },
+    Told {
+        process: usize,
+    },
     /// Something goes wrong, or somebody operates.
     Fault(Fault),
 }
@@ -171,6 +217,30 @@ impl<'a> Fleet<'a> {
                     self.answered(process, answer)?;
                 }
             }
+            Happening::AskedFirst { process, life, flight, booking } => {
+                self.recorder.asked_store();
+                let probed = self.store.probe(booking, self.now);
+                if self.rng.f64() >= self.scenario.faults.lost_replies {
+                    let at = self.now + self.scenario.delay_us;
+                    self.at(at, Happening::AnsweredFirst { process, life, flight, probed });
+                }
+            }
+            Happening::AnsweredFirst { process, life, flight, probed } => {
+                let here = &mut self.processes[process];
+                if here.life == life && here.flight == Some(flight) {
+                    here.flight = None;
+                    let policy = self.store.policy().unwrap_or_else(|| Arc::clone(&self.policy));
+                    here.driver.probed(&probed, &policy, self.now);
+                    self.drive(process)?;
+                }
+            }
+            Happening::ProbePassed => self.probed(0),
+            Happening::ProbeUnsent => self.probed(self.scenario.faults.patience_us.max(1)),
+            Happening::ProbeRefused => {
+                self.recorder.asked_store();
+                self.store.suspend(REFUSED_US, self.scenario.faults.patience_us, self.now);
+                self.changed();
+            }
             Happening::GivenBack(booking) => {
                 self.recorder.asked_store();
                 self.store.give_back(booking, self.now);
@@ -180,8 +250,8 @@ impl<'a> Fleet<'a> {
                 self.recorder.asked_store();
                 self.store.answered(booking, self.now);
             }
-            Happening::Arrives { process, life, caller, waited_us, booking } => {
-                self.arrives(process, life, caller, waited_us, booking);
+            Happening::Arrives { process, life, caller, waited_us, booking, probe } => {
+                self.arrives(process, life, caller, waited_us, booking, probe);
             }
             Happening::Told { process } => {
                 self.processes[process].driver.changed(self.now);
@@ -198,6 +268,7 @@ impl<'a> Fleet<'a> {
             Happening::Wants { process, .. }
             | Happening::Turn { process, .. }
             | Happening::Answered { process, .. }
+            | Happening::AnsweredFirst { process, .. }
             | Happening::Told { process } => *process,
             _ => return None,
         };
@@ -237,6 +308,17 @@ impl<'a> Fleet<'a> {
                 self.outcomes(process)?;
                 return self.drive(process);
             }
+            Next::Probe(booking) => {
+                here.flights += 1;
+                let flight = here.flights;
+                here.flight = Some(flight);
+                let at = self.now + self.scenario.delay_us;
+                self.at(at, Happening::AskedFirst { process, life, flight, booking });
+                let at = self.now + TIMEOUT_US;
+                self.at(at, Happening::Answered { process, life, flight, answer: None });
+                self.outcomes(process)?;
+                return self.drive(process);
+            }
             Next::SleepUntil(at) | Next::Await(Some(at)) => {
                 here.wish += 1;
                 let wish = here.wish;
@@ -252,7 +334,9 @@ impl<'a> Fleet<'a> {
     fn outcomes(&mut self, process: usize) -> Result<(), Broken> {
         for event in self.processes[process].driver.events() {
             match event {
-                Event::Go { waiter: caller, booking, .. } => self.goes(process, caller, booking)?,
+                Event::Go { waiter: caller, booking, probe, .. } => {
+                    self.goes(process, caller, booking, probe)?;
+                }
                 Event::Refused { waiter: caller, retry_after_us, .. } => {
                     self.checks.refused();
                     self.at(self.now + retry_after_us, Happening::Wants { process, caller });
@@ -263,19 +347,38 @@ impl<'a> Fleet<'a> {
                 Event::GiveBack(booking) => {
                     self.at(self.now + self.scenario.delay_us, Happening::GivenBack(booking));
                 }
+                Event::Unprobed(booking) => {
+                    let at = self.now + self.scenario.delay_us;
+                    self.at(at, Happening::GivenBack(booking));
+                    self.at(at, Happening::ProbeUnsent);
+                }
             }
         }
         Ok(())
     }
 
-    fn goes(&mut self, process: usize, caller: usize, booking: Booking) -> Result<(), Broken> {
+    /// What came of who went first reaches the store.
+    fn probed(&mut self, patience_us: Micros) {
+        self.recorder.asked_store();
+        if self.store.probed(patience_us, self.now) {
+            self.changed();
+        }
+    }
+
+    fn goes(
+        &mut self,
+        process: usize,
+        caller: usize,
+        booking: Booking,
+        probe: bool,
+    ) -> Result<(), Broken> {
         let now = self.now;
-        self.checks.goes(self.store.sight(&self.policy, now), booking, now - START)?;
+        self.checks.goes(self.store.sight(&self.policy, now), booking, probe, now - START)?;
         let here = &mut self.processes[process];
         let (came_at, life) = (here.came_at[caller], here.life);
         let at = now + self.rng.i64(0..=self.scenario.jitter_us);
         let waited_us = now - came_at;
-        self.at(at, Happening::Arrives { process, life, caller, waited_us, booking });
+        self.at(at, Happening::Arrives { process, life, caller, waited_us, booking, probe });
         Ok(())
     }
 
@@ -333,6 +436,7 @@ impl<'a> Fleet<'a> {
         caller: usize,
         waited_us: Micros,
         booking: Booking,
+        probe: bool,
     ) {
         let at = self.now - START;
         let accepted = (0..booking.cost).all(|_| self.provider.arrive(at).is_ok());
@@ -350,6 +454,11 @@ impl<'a> Fleet<'a> {
             };
             let way_us = self.rng.i64(0..=self.scenario.jitter_us);
             let at = self.now + self.scenario.answer_us + way_us;
+            if probe {
+                // Told by a process that lives; one that is killed takes it along.
+                let told = if accepted { Happening::ProbePassed } else { Happening::ProbeRefused };
+                self.at(at + self.scenario.delay_us, told);
+            }
             if self.scenario.answers && self.policy.counts_answers() {
                 let at = at + self.scenario.delay_us;
                 self.at(at, Happening::AnswerTold(booking));
@@ -377,7 +486,7 @@ impl<'a> Fleet<'a> {
                 self.checks.clock_stepped(now - START);
             }
             Fault::Suspend { for_us } => {
-                self.store.suspend(for_us, now);
+                self.store.suspend(for_us, self.scenario.faults.patience_us, now);
                 self.changed();
             }
             Fault::Resume => {

@@ -84,6 +84,7 @@ pub fn scenario(seed: u64) -> Result<(Scenario, bool), SoakError> {
             clock_steps: some(4),
             clock_drift_ppm: some(1_000) as i64 - some(1_000) as i64,
             suspensions: some(6),
+            patience_us: some(4_000) as i64 * 1_000,
             cancels: some(300),
             lost_replies: some(30) as f64 / 1_000.0,
             lost_words: some(100) as f64 / 100.0,

@@ -112,6 +112,20 @@ impl Limiter {
         wait_for(async move { inner.suspend(&name, span, &reason).await })
     }
 
+    /// As [`crate::Limiter::suspend_refused`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn suspend_refused(
+        &self,
+        name: &str,
+        span: Duration,
+        reason: &str,
+    ) -> Result<Duration, Error> {
+        let (inner, name, reason) = (self.inner.clone(), name.to_owned(), reason.to_owned());
+        wait_for(async move { inner.suspend_refused(&name, span, &reason).await })
+    }
+
     /// As [`crate::Limiter::resume`].
     ///
     /// # Errors

@@ -130,7 +130,9 @@ impl Bucket {
         self.cost(1).try_acquire().await
     }
 
-    /// Waits for a permit, spends it and makes the call.
+    /// Waits for a permit, spends it and makes the call. What the call answered tells nobody whether it
+    /// was refused, so after one that [goes first](Permit::is_probe) in a suspension the others wait as
+    /// long as they do at most.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
@@ -161,6 +163,14 @@ impl Bucket {
     /// As there.
     pub async fn suspend(&self, span: Duration, reason: &str) -> Result<Duration, Error> {
         self.limiter().suspend(self.name(), span, reason).await
+    }
+
+    /// As [`Limiter::suspend_refused`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn suspend_refused(&self, span: Duration, reason: &str) -> Result<Duration, Error> {
+        self.limiter().suspend_refused(self.name(), span, reason).await
     }
 
     /// As [`Limiter::resume`].
@@ -303,8 +313,8 @@ impl Call<'_> {
                 Ok(Asked::Free(Permit::without_store(GrantedBy::Local)))
             }
             // Nobody looks at the clock for a permit that will hardly be dropped unspent.
-            Decision::Granted { booking, .. } => {
-                Ok(Asked::Placed(Held::new(line, booking, LONG_AGO)))
+            Decision::Granted { booking, probe, .. } => {
+                Ok(Asked::Placed(Held::new(line, booking, LONG_AGO).first(probe)))
             }
             Decision::Denied { retry_after_us, cause } => {
                 let refusal = self.refusal(retry_after_us, cause, policy, local);
@@ -403,9 +413,10 @@ impl Drop for Flight {
             let returning = line.shared.returning();
             runtime.spawn(async move {
                 // Dropped, the place goes back.
-                if let Ok(Taken { decision: Decision::Granted { booking, .. }, .. }) = taking.await
+                if let Ok(Taken { decision: Decision::Granted { booking, probe, .. }, .. }) =
+                    taking.await
                 {
-                    Held::new(&line, booking, LONG_AGO).give_back();
+                    Held::new(&line, booking, LONG_AGO).first(probe).give_back();
                 }
                 drop(returning);
             });

@@ -98,7 +98,10 @@
 //!
 //! A 429 should not happen. When it does (somebody used the same account elsewhere), everybody has
 //! to stop, not only who was told. [`Bucket::suspend`](crate::Bucket::suspend) binds every process
-//! on its next call, and reaches those that already wait within a tenth of a second.
+//! on its next call, and reaches those that already wait within a tenth of a second. After a refusal
+//! it is [`suspend_refused`](crate::Bucket::suspend_refused): at the end one call of the fleet goes
+//! first, and the others follow when its answer was no refusal, which
+//! [`answered`](crate::InFlight::answered) tells.
 //!
 //! ```
 //! use std::time::Duration;
@@ -109,13 +112,14 @@
 //! async fn get(bucket: &Bucket, path: &str) -> Result<Response, Error> {
 //!     let mut tries = 1;
 //!     loop {
-//!         bucket.acquire().await?.spend();
+//!         let call = bucket.acquire().await?.in_flight();
 //!         let response = send(path).await;
 //!         if response.status != 429 {
+//!             call.answered();
 //!             return Ok(response);
 //!         }
 //!         let pause = Duration::from_secs(response.retry_after.unwrap_or(30).max(1));
-//!         bucket.suspend(pause, "429 with Retry-After").await?;
+//!         bucket.suspend_refused(pause, "429 with Retry-After").await?;
 //!         if tries == 3 {
 //!             return Ok(response);
 //!         }

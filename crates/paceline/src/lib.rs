@@ -65,7 +65,7 @@ pub use into_policy::IntoPolicy;
 pub use limiter::{Limiter, LimiterBuilder, STORE_DEFAULT, STORE_VARIABLE, WHEN_AWAY_VARIABLE};
 pub use permit::{GrantedBy, InFlight, Permit};
 pub use stats::Stats;
-pub use status::{QuotaStatus, Status, SuspensionStatus};
+pub use status::{ProbeStatus, QuotaStatus, Status, SuspensionStatus};
 
 /// The README's example compiles, or `cargo test` says so.
 #[cfg(doctest)]

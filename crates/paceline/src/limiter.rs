@@ -31,6 +31,9 @@ pub const WHEN_AWAY_VARIABLE: &str = "PACELINE_WHEN_AWAY";
 pub const STORE_DEFAULT: &str = "host:";
 /// Most calls that wait at a time in one process where nothing is said.
 const MAX_WAITERS_DEFAULT: usize = 100_000;
+/// How long the fleet waits for the answer of a call that goes first where nothing is said: longer
+/// than most calls last.
+const PROBE_DEFAULT: Duration = Duration::from_secs(5);
 
 /// A store, shared by all clones: open it once, clone it freely.
 ///
@@ -63,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) when_away: WhenAway,
     pub(crate) lookahead: Micros,
+    /// How long the others wait for a call that goes first after a refusal; 0 where none does.
+    pub(crate) probe_patience: Micros,
     pub(crate) counts: Counts,
     /// Where places are given back in the background.
     pub(crate) runtime: Handle,
@@ -93,6 +98,7 @@ pub struct LimiterBuilder {
     timeout: Duration,
     lookahead: Duration,
     max_waiters: usize,
+    probe: Duration,
     clock: Clock,
     one_of: Option<String>,
 }
@@ -137,6 +143,7 @@ impl Limiter {
             timeout: Duration::from_millis(250),
             lookahead: Duration::from_secs(1),
             max_waiters: MAX_WAITERS_DEFAULT,
+            probe: PROBE_DEFAULT,
             clock: Clock::System,
             one_of: None,
         }
@@ -200,6 +207,31 @@ impl Limiter {
         span: Duration,
         reason: &str,
     ) -> Result<Duration, Error> {
+        self.stop(name, span, 0, reason).await
+    }
+
+    /// As [`suspend`](Self::suspend), because a call was refused: at the end one call of the fleet goes
+    /// first, and the others follow when it was not refused; see [`LimiterBuilder::probe`]. A plain
+    /// suspension that ends later stays as it is. Answers how long nobody may call.
+    ///
+    /// # Errors
+    /// As [`suspend`](Self::suspend).
+    pub async fn suspend_refused(
+        &self,
+        name: &str,
+        span: Duration,
+        reason: &str,
+    ) -> Result<Duration, Error> {
+        self.stop(name, span, self.shared.probe_patience, reason).await
+    }
+
+    async fn stop(
+        &self,
+        name: &str,
+        span: Duration,
+        patience_us: Micros,
+        reason: &str,
+    ) -> Result<Duration, Error> {
         name::check(name)?;
         let for_us = Micros::try_from(span.as_micros()).unwrap_or(Micros::MAX);
         if !(1..=SPAN_MAX_US).contains(&for_us) {
@@ -214,7 +246,8 @@ impl Limiter {
             )));
         }
         let why = Suspension { reason: reason.to_owned(), by: author() };
-        let left = self.shared.told(name, self.shared.store.suspend(name, for_us, why).await)?;
+        let suspended = self.shared.store.suspend(name, for_us, patience_us, why).await;
+        let left = self.shared.told(name, suspended)?;
         tracing::info!(bucket = name, left_us = left, reason, "suspended");
         Ok(micros(left))
     }
@@ -396,6 +429,19 @@ impl LimiterBuilder {
         self
     }
 
+    /// How long the fleet waits at the end of a suspension that a refusal caused for the one call that
+    /// goes first: until its answer is told, the others stay where they are, and follow in their order
+    /// when it was not refused. After so long they go all the same: whoever made that call may have
+    /// died, or tells of no answers. 5 s unless said, at most an hour; [`Duration::ZERO`] lets all go
+    /// at once at the end. It holds for the suspensions that this limiter makes.
+    ///
+    /// The middlewares tell of answers by themselves; others do by
+    /// [`Permit::in_flight`](crate::Permit::in_flight).
+    pub fn probe(mut self, patience: Duration) -> Self {
+        self.probe = patience.min(Duration::from_secs(3_600));
+        self
+    }
+
     /// Takes the time from a clock moved by hand, in every decision and every sleep: for tests and
     /// for replaying traces.
     pub fn manual_clock(mut self, clock: ManualClock) -> Self {
@@ -443,6 +489,7 @@ impl LimiterBuilder {
                 clock: self.clock,
                 when_away: self.when_away,
                 lookahead: Micros::try_from(self.lookahead.as_micros()).unwrap_or(1_000_000),
+                probe_patience: Micros::try_from(self.probe.as_micros()).unwrap_or(0),
                 counts: Counts::default(),
                 runtime: Handle::current(),
                 returning: watch::Sender::new(0),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use paceline_core::driver::{Driver, Event, Next, Settings, Stranded, Ticket};
-use paceline_core::{Booking, Cause, Group, Micros, Policy};
+use paceline_core::{Booking, Cause, Group, Micros, Policy, Probed};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
@@ -261,8 +261,9 @@ impl Line {
         for event in events {
             // Who has gone meanwhile drops its outcome, and with it the place.
             let _ = match event {
-                Event::Go { waiter, booking, due_at, good_until } => {
-                    waiter.send(Outcome::Go(Held::new(self, booking, due_at), good_until))
+                Event::Go { waiter, booking, due_at, good_until, probe } => {
+                    let held = Held::new(self, booking, due_at).first(probe);
+                    waiter.send(Outcome::Go(held, good_until))
                 }
                 Event::Refused { waiter, retry_after_us, cause } => {
                     waiter.send(Outcome::Refused(retry_after_us, cause, Arc::clone(policy)))
@@ -272,6 +273,10 @@ impl Line {
                 }
                 Event::GiveBack(booking) => {
                     Held::new(self, booking, LONG_AGO).give_back();
+                    Ok(())
+                }
+                Event::Unprobed(booking) => {
+                    Held::new(self, booking, LONG_AGO).first(true).give_back();
                     Ok(())
                 }
             };
@@ -337,6 +342,7 @@ impl Drop for Driving {
 /// What a task that drives does next.
 enum Do {
     Ask(Vec<Group>, Arc<Policy>),
+    Probe(Booking),
     SleepUntil(Micros),
     /// Somebody's flight is under way, and nobody goes before it lands.
     Await,
@@ -385,6 +391,11 @@ async fn drive(mut driving: Driving) {
                     line.tell(std::mem::replace(events, half), policy);
                     crowd = true;
                 }
+            }
+            Do::Probe(booking) => {
+                let asking = shared.store.probe(&line.name, booking);
+                let answer = line.letting_go_until(asking, None).await;
+                line.probed(answer);
             }
             Do::SleepUntil(at) => {
                 tokio::select! {
@@ -445,6 +456,7 @@ impl Line {
         let crowd = events.len() > 1 && !self.shared.store.answers_later();
         let next = match next {
             Next::Ask(groups) => Do::Ask(groups, Arc::clone(&waiting.own)),
+            Next::Probe(booking) => Do::Probe(booking),
             _ if crowd => Do::Yield,
             Next::SleepUntil(at) => Do::SleepUntil(at),
             Next::Await(Some(wake_at)) => Do::SleepUntil(wake_at),
@@ -483,15 +495,37 @@ impl Line {
                 Some((events, policy))
             }
             Err(error) => {
-                let stranded = waiting.driver.failed(now);
-                drop(waiting);
-                let error = self.shared.failed(&self.name, error);
-                for Stranded { waiter, booking } in stranded {
-                    let held = booking.map(|booking| Held::new(self, booking, now));
-                    let _ = waiter.send(Outcome::Stranded(error.clone(), held));
-                }
+                self.stranded(waiting, error);
                 None
             }
+        }
+    }
+
+    /// Takes in whether a place goes first in a suspension.
+    fn probed(self: &Arc<Self>, answer: Result<Probed, Error>) {
+        let now = self.now();
+        let mut waiting = self.waiting();
+        match answer {
+            Ok(probed) => {
+                let policy = Arc::clone(&waiting.policy);
+                waiting.driver.probed(&probed, &policy, now);
+                let events = waiting.driver.events();
+                drop(waiting);
+                self.tell(events, &policy);
+            }
+            Err(error) => self.stranded(waiting, error),
+        }
+    }
+
+    /// Tells whom a failed flight leaves without an answer.
+    fn stranded(self: &Arc<Self>, mut waiting: MutexGuard<'_, Waiting>, error: Error) {
+        let now = self.now();
+        let stranded = waiting.driver.failed(now);
+        drop(waiting);
+        let error = self.shared.failed(&self.name, error);
+        for Stranded { waiter, booking } in stranded {
+            let held = booking.map(|booking| Held::new(self, booking, now));
+            let _ = waiter.send(Outcome::Stranded(error.clone(), held));
         }
     }
 

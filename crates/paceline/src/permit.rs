@@ -48,15 +48,27 @@ pub struct Permit {
 /// A call under way, which its window counts until its guard is over or the answer has come.
 /// Dropped without an answer (a call that failed or was cancelled may have arrived all the same),
 /// it is counted until the guard is over.
+///
+/// Of a call that [went first](Permit::is_probe) at the end of a suspension the others wait for the
+/// answer: that it has come means that it was not refused, and they follow. Where it was refused the
+/// fleet is told so before that, as by [`Bucket::observe`](crate::Bucket::observe) or a further
+/// suspension, which then stands. Dropped, they wait as if the answer never came.
 #[derive(Debug)]
 #[must_use = "tell it when the answer has come"]
 pub struct InFlight {
     sent: Option<(Arc<Line>, Booking)>,
     /// On this process's steady clock.
     at: Micros,
+    probe: bool,
 }
 
 impl InFlight {
+    /// Whether it is the call that went first; see [`Permit::is_probe`].
+    #[must_use]
+    pub fn is_probe(&self) -> bool {
+        self.probe
+    }
+
     /// The place it has in a bucket.
     #[cfg(feature = "http")]
     pub(crate) fn place_in(&self, line: &Arc<Line>) -> Option<Booking> {
@@ -70,9 +82,18 @@ impl InFlight {
         if self.sent.is_some() { now - self.at } else { 0 }
     }
 
+    /// The answer was a refusal: where this went first, the others do not follow.
+    #[cfg(feature = "http")]
+    pub(crate) fn refused(self) -> Self {
+        Self { probe: false, ..self }
+    }
+
     /// The answer has come. Told in the background; if that fails, the call is counted until the
     /// guard is over.
     pub fn answered(self) {
+        if let (true, Some((line, _))) = (self.probe, &self.sent) {
+            tell_probed(line, 0);
+        }
         if let Some((line, booking)) = self.sent
             && line.counts_answers()
         {
@@ -104,6 +125,9 @@ impl InFlight {
     /// ```
     pub fn settle(mut self, actual: u32) {
         let Some((line, booking)) = self.sent.take() else { return };
+        if self.probe {
+            tell_probed(&line, 0);
+        }
         let actual = i64::from(actual);
         let kept = Booking { cost: booking.cost.min(actual), ..booking };
         if actual < booking.cost {
@@ -112,7 +136,7 @@ impl InFlight {
             in_background(&line, move |line| charge(line, actual - booking.cost));
         }
         if kept.cost > 0 {
-            InFlight { sent: Some((line, kept)), ..self }.answered();
+            InFlight { sent: Some((line, kept)), probe: false, ..self }.answered();
         }
     }
 }
@@ -128,7 +152,13 @@ async fn charge(line: Arc<Line>, more: i64) {
         }
         let ask = Ask { cost, wait_max_us: SPAN_MAX_US };
         match line.shared.store.take(&line.name, &policy, ask).await {
-            Ok(Taken { decision: Decision::Granted { .. }, .. }) => left -= cost,
+            Ok(Taken { decision: Decision::Granted { probe, .. }, .. }) => {
+                left -= cost;
+                if probe {
+                    // It is no call whose answer the others could wait for.
+                    tell_probed(&line, line.shared.probe_patience.max(1));
+                }
+            }
             // Another policy binds than was known, or the bucket is booked for ten years.
             Ok(Taken { policy: stored, doubted, .. }) => {
                 line.store_answered(stored, &policy, doubted);
@@ -164,6 +194,8 @@ pub(crate) struct Held {
     due_at: Micros,
     /// Whether it still has to be given back.
     owed: bool,
+    /// Whether it goes first in a suspension, so that the others wait for it.
+    probe: bool,
 }
 
 impl Permit {
@@ -180,7 +212,17 @@ impl Permit {
         self
     }
 
-    /// Uses the permit: the call goes out now.
+    /// Whether this call goes first at the end of a suspension that a refusal caused, to find out
+    /// whether the others may follow. They wait until [its answer is told](Self::in_flight), or for as
+    /// long as [`LimiterBuilder::probe`](crate::LimiterBuilder::probe) says. Dropped unspent, it
+    /// leaves it to another to go first.
+    #[must_use]
+    pub fn is_probe(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.probe)
+    }
+
+    /// Uses the permit: the call goes out now. Nobody learns of its answer by that: after a call that
+    /// [goes first](Self::is_probe) the others wait as long as they do at most.
     pub fn spend(mut self) {
         if let Some(held) = self.held.take() {
             held.line.spent.add();
@@ -207,10 +249,10 @@ impl Permit {
     /// ```
     pub fn in_flight(mut self) -> InFlight {
         let held = self.held.take();
-        let Some(held) = held else { return InFlight { sent: None, at: 0 } };
+        let Some(held) = held else { return InFlight { sent: None, at: 0, probe: false } };
         held.line.spent.add();
-        let at = held.line.shared.clock.steady();
-        InFlight { sent: Some(held.send()), at }
+        let (at, probe) = (held.line.shared.clock.steady(), held.probe);
+        InFlight { sent: Some(held.send()), at, probe }
     }
 
     /// Who granted it.
@@ -249,7 +291,13 @@ impl Drop for Permit {
 
 impl Held {
     pub(crate) fn new(line: &Arc<Line>, booking: Booking, due_at: Micros) -> Self {
-        Self { line: Arc::clone(line), booking, due_at, owed: true }
+        Self { line: Arc::clone(line), booking, due_at, owed: true, probe: false }
+    }
+
+    /// As one that goes first in a suspension, where it does.
+    pub(crate) fn first(mut self, probe: bool) -> Self {
+        self.probe = probe;
+        self
     }
 
     /// Lets go of it without giving it back: it is spent, void, or somebody else's by now.
@@ -268,18 +316,53 @@ impl Held {
     pub(crate) fn give_back(mut self) {
         self.owed = false;
         give_back(&self.line, self.booking);
+        self.leave_to_another();
+    }
+
+    /// Its moment is over before it was used: it counts as spent, and who was to go first leaves that
+    /// to another.
+    pub(crate) fn missed(mut self) {
+        self.owed = false;
+        self.leave_to_another();
+    }
+
+    fn leave_to_another(&self) {
+        if self.probe {
+            tell_probed(&self.line, self.line.shared.probe_patience.max(1));
+        }
     }
 }
 
 impl Drop for Held {
     /// Leaves the place to somebody here who waits, or gives it back.
     fn drop(&mut self) {
-        if self.owed
-            && let Some(booking) = self.line.reuse(self.booking, self.due_at)
-        {
+        if !self.owed {
+            return;
+        }
+        if self.probe {
+            // Nobody here may have it before another goes first.
+            give_back(&self.line, self.booking);
+            self.leave_to_another();
+        } else if let Some(booking) = self.line.reuse(self.booking, self.due_at) {
             give_back(&self.line, booking);
         }
     }
+}
+
+/// Tells what came of the call that went first in a suspension: it passed, or with some patience was
+/// not made.
+fn tell_probed(line: &Arc<Line>, patience_us: Micros) {
+    in_background(line, move |line| async move {
+        match line.shared.store.probed(&line.name, patience_us).await {
+            // Who waits here need not wait until it looks.
+            Ok(true) => line.changed(),
+            Ok(false) => {}
+            Err(error) => {
+                let error = line.shared.failed(&line.name, error);
+                tracing::debug!(%error, "what came of the first call could not be told");
+            }
+        }
+    });
 }
 
 fn give_back(line: &Arc<Line>, booking: Booking) {
@@ -311,5 +394,36 @@ where
             asking.await;
             drop(returning);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::clock::ManualClock;
+    use crate::limiter::Limiter;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_went_first_and_passed_lets_the_others_follow_and_nobody_else_does() {
+        let clock = ManualClock::at(1_790_000_000_000_000);
+        let limiter = Limiter::builder("memory:").manual_clock(clock.clone()).open().await.unwrap();
+        let bucket = limiter.bucket("api", "10/s").unwrap();
+        let in_flight = bucket.acquire().await.unwrap().in_flight();
+        limiter.suspend_refused("api", Duration::from_secs(2), "429").await.unwrap();
+        clock.advance(Duration::from_secs(2));
+        let first = bucket.acquire().await.unwrap().in_flight();
+        assert!(first.is_probe() && !in_flight.is_probe());
+        // A success that was in flight lifts nothing.
+        in_flight.answered();
+        assert!(!bucket.try_acquire().await.unwrap().is_granted());
+        first.answered();
+        let second = bucket.acquire().await.unwrap().in_flight();
+        assert!(!second.is_probe());
+        // Nor does one that went first before what came since.
+        limiter.suspend_refused("api", Duration::from_secs(2), "429").await.unwrap();
+        InFlight { probe: true, ..second }.answered();
+        let status = limiter.status("api").await.unwrap().unwrap();
+        assert_eq!(status.suspension.unwrap().left, Duration::from_secs(2));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use paceline_core::{Bucket, Micros};
+use paceline_core::{Bucket, Micros, Probing};
 
 use crate::clock::micros;
 
@@ -43,14 +43,28 @@ pub struct QuotaStatus {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SuspensionStatus {
-    /// What is left of it.
+    /// What is left of it: until one call may go first, where none may yet; else until all may.
     pub left: Duration,
+    /// Whether one call goes first, as after a refusal; `None` where all go at the end.
+    pub probe: Option<ProbeStatus>,
     /// Since when, on the store's clock.
     pub since: SystemTime,
     /// Why, in the words of who suspended.
     pub reason: String,
     /// Who suspended.
     pub by: String,
+}
+
+/// The one call that goes first at the end of a suspension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProbeStatus {
+    /// It goes when what is left is over.
+    Ahead,
+    /// It may go now.
+    Awaited,
+    /// It has gone, and the others wait for its answer.
+    UnderWay,
 }
 
 impl Status {
@@ -73,6 +87,12 @@ impl Status {
             booked_ahead: micros(view.booked_us),
             suspension: view.suspension.map(|suspension| SuspensionStatus {
                 left: micros(suspension.left_us),
+                probe: match suspension.probing {
+                    Probing::No => None,
+                    Probing::Open(open_us) if open_us > 0 => Some(ProbeStatus::Ahead),
+                    Probing::Open(_) => Some(ProbeStatus::Awaited),
+                    Probing::Taken => Some(ProbeStatus::UnderWay),
+                },
                 since: UNIX_EPOCH + micros(suspension.since),
                 reason: suspension.why.reason,
                 by: suspension.why.by,

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use paceline_core::{
-    Ask, Batch, Booking, Decision, Group, Look, Lowered, Micros, Policy, Refused, Remaining,
-    Suspension,
+    Ask, Batch, Booking, Decision, Group, Look, Lowered, Micros, Policy, Probed, Refused,
+    Remaining, Suspension,
 };
 
 use self::url::StoreUrl;
@@ -201,12 +201,15 @@ impl Store {
         name: &str,
         by: u32,
         for_us: Micros,
+        patience_us: Micros,
         why: Suspension,
     ) -> Result<Refused, Error> {
         match self.place() {
-            Place::Memory(memory) => local::refused(memory, name, by, for_us, why).await,
-            Place::Host(host) => local::refused(host, name, by, for_us, why).await,
-            Place::Redis(redis) => redis.refused(name, by, for_us, why).await,
+            Place::Memory(memory) => {
+                local::refused(memory, name, by, for_us, patience_us, why).await
+            }
+            Place::Host(host) => local::refused(host, name, by, for_us, patience_us, why).await,
+            Place::Redis(redis) => redis.refused(name, by, for_us, patience_us, why).await,
         }
     }
 
@@ -219,17 +222,39 @@ impl Store {
         }
     }
 
-    /// Suspends; what is left of the suspension in microseconds.
+    /// Suspends; what is left of the suspension in microseconds. With some patience one call goes
+    /// first at the end, and the others wait so long at most for what comes of it.
     pub(crate) async fn suspend(
         &self,
         name: &str,
         for_us: Micros,
+        patience_us: Micros,
         why: Suspension,
     ) -> Result<Micros, Error> {
         match self.place() {
-            Place::Memory(memory) => local::suspend(memory, name, for_us, why).await,
-            Place::Host(host) => local::suspend(host, name, for_us, why).await,
-            Place::Redis(redis) => redis.suspend(name, for_us, why).await,
+            Place::Memory(memory) => local::suspend(memory, name, for_us, patience_us, why).await,
+            Place::Host(host) => local::suspend(host, name, for_us, patience_us, why).await,
+            Place::Redis(redis) => redis.suspend(name, for_us, patience_us, why).await,
+        }
+    }
+
+    /// Asks whether the call with this place may go first in a suspension. Not cancel safe, as
+    /// [`take`](Self::take).
+    pub(crate) async fn probe(&self, name: &str, booking: Booking) -> Result<Probed, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::probe(memory, name, booking).await,
+            Place::Host(host) => self.timed(local::probe(host, name, booking)).await,
+            Place::Redis(redis) => self.timed(Box::pin(redis.probe(name, booking))).await,
+        }
+    }
+
+    /// The call that went first has passed, or with some patience was not made, and another may go
+    /// first; whether that changed anything.
+    pub(crate) async fn probed(&self, name: &str, patience_us: Micros) -> Result<bool, Error> {
+        match self.place() {
+            Place::Memory(memory) => local::probed(memory, name, patience_us).await,
+            Place::Host(host) => local::probed(host, name, patience_us).await,
+            Place::Redis(redis) => redis.probed(name, patience_us).await,
         }
     }
 

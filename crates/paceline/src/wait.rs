@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use paceline_core::driver::Alone;
-use paceline_core::{Ask, Batch, Booking, Cause, Decision, Micros, Policy, Run, Sight};
+use paceline_core::{Ask, Batch, Booking, Cause, Decision, Micros, Policy, Probing, Run, Sight};
 use tracing::Instrument;
 
 use crate::answer::{Answer, Refusal, RefusedBy};
@@ -71,7 +71,7 @@ impl Call<'_> {
                         return Ok(Answer::Granted(self.granted(held, now - start)));
                     }
                     tracing::debug!(bucket = line.name, "woke too late for its place");
-                    held.release();
+                    held.missed();
                 }
                 Outcome::Refused(retry_after_us, cause, policy) => {
                     let refusal = self.refusal(retry_after_us, cause, &policy, false);
@@ -126,9 +126,9 @@ impl Call<'_> {
         line.store_answered(stored.clone(), &self.bucket.policy, doubted);
         let policy = stored.as_ref().unwrap_or(&self.bucket.policy);
         match decision {
-            Decision::Granted { wait_us: 0, booking } => {
+            Decision::Granted { wait_us: 0, booking, probe } => {
                 drop(flight);
-                let held = Held::new(line, booking, clock.steady());
+                let held = Held::new(line, booking, clock.steady()).first(probe);
                 Ok(Some(Went::Answered(Asked::Placed(held))))
             }
             Decision::Never { cost_max, quota } => {
@@ -262,16 +262,19 @@ impl Drop for AloneFlight<'_> {
 
 /// A decision as the driver takes answers.
 fn batch_of(decision: Decision) -> Batch {
-    let sight = |now, bucket_time, made| Sight { now, bucket_time, left: 0, made };
+    let sight =
+        |now, bucket_time, made| Sight { now, bucket_time, left: 0, probing: Probing::No, made };
     match decision {
-        Decision::Granted { wait_us, booking } => {
+        // Who goes first does not wait.
+        Decision::Granted { wait_us, booking, .. } => {
             let Booking { granted_at, due, before, .. } = booking;
             let sight = sight(granted_at, due - wait_us, Some(granted_at - 1));
-            Batch { sight, before, runs: vec![Run { due, calls: 1 }], stopped: None }
+            let runs = vec![Run { due, calls: 1 }];
+            Batch { sight, before, runs, probe: false, stopped: None }
         }
         refused => {
             let sight = sight(0, 0, None);
-            Batch { sight, before: 0, runs: Vec::new(), stopped: Some(refused) }
+            Batch { sight, before: 0, runs: Vec::new(), probe: false, stopped: Some(refused) }
         }
     }
 }

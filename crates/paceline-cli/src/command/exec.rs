@@ -37,7 +37,9 @@ pub(crate) struct Exec {
     permit: PermitArgs,
 
     /// Suspend the bucket for the whole fleet where the command ends with this code, such as 75=30s;
-    /// may be given many times. The command then runs under this process instead of in its place
+    /// may be given many times. The command then runs under this process instead of in its place. At
+    /// the end of such a suspension one command goes first, and the others follow when it has ended
+    /// otherwise
     #[arg(long, value_name = "CODE=SPAN", value_parser = suspend_on)]
     suspend_on: Vec<(u8, Duration)>,
 
@@ -66,13 +68,15 @@ impl Exec {
                 }
             }
         };
-        signal::or_interrupted(&limiter, permit).await?.spend();
+        let permit = signal::or_interrupted(&limiter, permit).await?;
         let mut command = Command::new(program);
         command.args(arguments);
         if self.suspend_on.is_empty() {
+            permit.spend();
             // Comes back only where it fails.
             return Err(cannot(program, &command.exec()));
         }
+        let call = permit.in_flight();
         let ended = run_to_end(command).await.map_err(|error| cannot(program, &error))??;
         let Some(code) = ended.code() else {
             return Ok(Exit::by_signal(ended.signal().unwrap_or(0)));
@@ -82,7 +86,7 @@ impl Exec {
             let program = program.to_string_lossy();
             let reason: String = format!("{program} ended with {code}").chars().take(60).collect();
             // The command's own code stands whatever becomes of this.
-            match limiter.suspend(bucket.name(), *span, &reason).await {
+            match limiter.suspend_refused(bucket.name(), *span, &reason).await {
                 Ok(left) => output::say(&format!(
                     "bucket {:?}: suspended for {}, since {reason}",
                     bucket.name(),
@@ -90,6 +94,10 @@ impl Exec {
                 )),
                 Err(error) => output::say(&format!("the fleet was not told: {error}")),
             }
+        } else {
+            // Where it went first at the end of a suspension, the others follow.
+            call.answered();
+            limiter.settled().await;
         }
         Ok(Exit::of_command(code))
     }

@@ -2,6 +2,7 @@
 //! themselves.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -47,6 +48,11 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "NAME", default_value = "generic")]
     profile: String,
 
+    /// Let all calls go at once at the end of the suspension, instead of one first and the others
+    /// when that was not refused, or seconds later
+    #[arg(long)]
+    no_probe: bool,
+
     /// What was called, such as its path
     #[arg(long, value_name = "TEXT", default_value = "")]
     target: String,
@@ -82,7 +88,8 @@ impl Observe {
             headers.append(name, value);
         }
         let body = self.body.as_ref().map(read).transpose()?;
-        let limiter = context.store.open_for_one_call().await?;
+        let patience = if self.no_probe { Some(Duration::ZERO) } else { None };
+        let limiter = context.store.open_for_one_call(patience).await?;
         // It suspends a bucket that nobody has called yet, too, and makes none.
         let status = limiter.status(&self.bucket).await?;
         let policy = status.and_then(|status| status.policy);

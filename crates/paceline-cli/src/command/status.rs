@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use paceline::Status as Seen;
+use paceline::{ProbeStatus, Status as Seen};
 use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failure};
@@ -63,6 +63,11 @@ pub(super) fn as_json(status: &Seen) -> Value {
         "booked_ahead_us": micros(status.booked_ahead),
         "suspension": status.suspension.as_ref().map(|suspension| json!({
             "left_us": micros(suspension.left),
+            "probe": suspension.probe.map(|probe| match probe {
+                ProbeStatus::Ahead => "ahead",
+                ProbeStatus::Awaited => "awaited",
+                _ => "under way",
+            }),
             "since_us": micros(suspension.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()),
             "reason": suspension.reason,
             "by": suspension.by,
@@ -91,8 +96,17 @@ fn as_text(status: &Seen) -> String {
     if let Some(suspension) = &status.suspension {
         let since = suspension.since.elapsed().unwrap_or_default();
         lines.push(format!(
-            "suspended  for {} more, since {} ago, by {}",
-            span(suspension.left),
+            "suspended  for {}{}, since {} ago, by {}",
+            match suspension.probe {
+                None | Some(ProbeStatus::Ahead) => format!("{} more", span(suspension.left)),
+                Some(_) => format!("at most {} more", span(suspension.left)),
+            },
+            match suspension.probe {
+                None => "",
+                Some(ProbeStatus::Ahead) => ", then one call goes first",
+                Some(ProbeStatus::Awaited) => ", one call may go first",
+                Some(_) => ", one call has gone first",
+            },
             span(since),
             suspension.by
         ));

@@ -58,6 +58,48 @@ fn a_refusal_without_a_time_ends_with_75_and_stops_nobody() {
 }
 
 #[test]
+fn one_call_goes_first_at_the_end_unless_it_is_not_wanted() {
+    let folder = scratch_dir("observe");
+    let store = format!("host:{}", folder.path().display());
+    let observe = ["observe", "api", "--status", "429", "--header", "Retry-After: 30"];
+    let plain = [&observe[..], &["--no-probe"]].concat();
+    let status = |json: bool| {
+        let flag: &[&str] = if json { &["--json"] } else { &[] };
+        paceline([&["status", "api"], flag].concat()).store(&store).ends_with(0)
+    };
+    paceline(plain).store(&store).ends_with(0);
+    assert!(status(true).json()[0]["suspension"]["probe"].is_null());
+    assert!(!status(false).text().contains("goes first"));
+    paceline(["resume", "api"]).store(&store).ends_with(0);
+    paceline(observe).store(&store).ends_with(0);
+    assert_eq!(status(true).json()[0]["suspension"]["probe"], "ahead");
+    let text = status(false);
+    assert!(text.text().contains(" more, then one call goes first"), "{}", text.text());
+}
+
+#[test]
+fn a_command_that_goes_first_and_ends_well_lets_the_others_follow() {
+    let folder = scratch_dir("observe");
+    let store = format!("host:{}", folder.path().display());
+    let exec = |script: &str| {
+        let words = ["exec", "api", "--quota", "50/s", "--suspend-on", "7=50ms", "--", "sh", "-c"];
+        let words = words.map(str::to_owned).into_iter().chain([script.to_owned()]);
+        paceline(words).store(&store)
+    };
+    exec("exit 7").ends_with(7);
+    // It waits, goes first and is refused again; then one goes first and is not.
+    exec("exit 7").ends_with(7).says(&["suspended for"]);
+    let paceline = env!("CARGO_BIN_EXE_paceline");
+    let seen = exec(&format!("{paceline} --timeout 10s --store {store} status api --json"));
+    let seen = seen.ends_with(0).json();
+    // Unless this machine took longer than the five seconds the others wait.
+    let probe = &seen[0]["suspension"];
+    assert!(probe.is_null() || probe["probe"] == "under way", "{seen:?}");
+    let status = self::paceline(["status", "api", "--json"]).store(&store).ends_with(0).json();
+    assert!(status[0]["suspension"].is_null(), "{status:?}");
+}
+
+#[test]
 fn odd_input_is_told_with_what_is_allowed() {
     for (arguments, code, says) in [
         (&["--status", "42"][..], 2, "100 to 999"),

@@ -11,6 +11,9 @@ use crate::{EXACT_MAX, Micros, Policy};
 /// that a window that is corrected by each answer does not grow.
 const NEAR: Micros = 64;
 
+/// The longest that a suspension is made longer by, where nobody has said how long it is to be.
+const AGAIN_MOST_US: Micros = 60_000_000;
+
 /// What an answer says is left of one quota, and which call it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remaining {
@@ -109,7 +112,7 @@ pub fn lower(slot: &mut Option<Bucket>, said: Remaining, why: Suspension, now: M
         state.keep(clock);
     }
     if stops && said.resets_in_us > 0 && !clock.is_suspended() {
-        lowered.left_us = suspend(slot, said.resets_in_us, why, now);
+        lowered.left_us = suspend(slot, said.resets_in_us, 0, why, now);
     }
     lowered
 }
@@ -133,19 +136,20 @@ fn paced(policy: &Policy, span_us: Micros) -> i64 {
 pub struct Refused {
     /// Of them, this one included.
     pub by: usize,
-    /// 0 where only one is.
+    /// 0 where it goes on.
     pub left_us: Micros,
     /// Whether this is what has stopped the bucket: it was not suspended before.
     pub stops: bool,
 }
 
 /// A provider has refused `by` (one target in one process) without saying for how long. One alone
-/// may have itself to blame; where several are refused with no success in between, the bucket is
-/// suspended for `for_us`.
+/// may have itself to blame; where several are refused with no success in between, or the one call that
+/// goes first at the end of a suspension is, the bucket is suspended for `for_us`, and with patience one call goes first then.
 pub fn refused(
     slot: &mut Option<Bucket>,
     by: u32,
     for_us: Micros,
+    patience_us: Micros,
     why: Suspension,
     now: Micros,
 ) -> Refused {
@@ -154,8 +158,14 @@ pub fn refused(
     let clock = state.clock.seen_at(now);
     state.keep(clock);
     let by = state.bare.by.len();
+    if clock.is_suspended() && clock.probe != 0 {
+        // Most likely the one call that went first: as long again as it has lasted.
+        let lasted = (now - clock.since).min(AGAIN_MOST_US);
+        let left_us = suspend(slot, for_us.max(lasted), patience_us, why, now);
+        return Refused { by, left_us, stops: false };
+    }
     let stops = by > 1 && !clock.is_suspended();
-    let left_us = if by > 1 { suspend(slot, for_us, why, now) } else { 0 };
+    let left_us = if by > 1 { suspend(slot, for_us, patience_us, why, now) } else { 0 };
     Refused { by, left_us, stops }
 }
 

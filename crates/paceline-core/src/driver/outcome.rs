@@ -16,6 +16,9 @@ pub enum Event<W> {
         due_at: Micros,
         /// Until when it may go; later its place is spent and it stands in line anew.
         good_until: Micros,
+        /// Whether it goes first in a suspension, and the others wait for its answer; see
+        /// [`probed`](crate::decide::probed), which whoever does not make the call has to tell.
+        probe: bool,
     },
     /// It would have to wait for longer than it may.
     Refused {
@@ -39,6 +42,9 @@ pub enum Event<W> {
     },
     /// A place nobody here can use any more: it goes back to the bucket.
     GiveBack(Booking),
+    /// The same of one that was to go first in a suspension: another may instead, once that is told
+    /// by [`probed`](crate::decide::probed).
+    Unprobed(Booking),
 }
 
 /// What to do next.
@@ -47,6 +53,10 @@ pub enum Next {
     /// Ask the store this (nothing at all is a look), then call [`answered`](super::Driver::answered) or
     /// [`failed`](super::Driver::failed). Nothing else is asked until then.
     Ask(Vec<Group>),
+    /// Ask the store whether this place may go first in a suspension, then call
+    /// [`probed`](super::Driver::probed) or [`failed`](super::Driver::failed). Nothing else is asked
+    /// until then.
+    Probe(Booking),
     /// Nothing before this moment, unless something happens.
     SleepUntil(Micros),
     /// The answer to what was asked is awaited; somebody goes without it at this moment, if it has

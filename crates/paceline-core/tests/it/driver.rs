@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use paceline_core::driver::{Driver, Event, Next, Settings};
-use paceline_core::{Bucket, Group, Micros, Policy, Suspension, decide};
+use paceline_core::{Booking, Bucket, Group, Micros, Policy, Suspension, decide};
 
 /// The store's time less the process's.
 const APART: Micros = 1_790_000_000_000_000;
@@ -20,9 +20,17 @@ struct Process {
     /// What the store's clock has stepped by.
     stepped: Micros,
     /// What was asked, and when it was sent.
-    flight: Option<(Vec<Group>, Micros)>,
+    flight: Option<(Asked, Micros)>,
     /// Who went when.
     gone: Vec<(u32, Micros)>,
+    /// Who went first in a suspension when.
+    first: Vec<(u32, Micros)>,
+}
+
+/// What was asked.
+enum Asked {
+    Calls(Vec<Group>),
+    Probe(Booking),
 }
 
 impl Process {
@@ -41,6 +49,7 @@ impl Process {
             stepped: 0,
             flight: None,
             gone: Vec::new(),
+            first: Vec::new(),
         }
     }
 
@@ -49,7 +58,11 @@ impl Process {
         while self.now < end {
             let wake_at = match self.driver.next(self.now) {
                 Next::Ask(groups) => {
-                    self.flight = Some((groups, self.now));
+                    self.flight = Some((Asked::Calls(groups), self.now));
+                    continue;
+                }
+                Next::Probe(booking) => {
+                    self.flight = Some((Asked::Probe(booking), self.now));
                     continue;
                 }
                 Next::SleepUntil(at) => at,
@@ -68,10 +81,18 @@ impl Process {
 
     /// The answer to what was asked comes now; the store decided half a trip after it was sent.
     fn land(&mut self) {
-        let Some((groups, sent)) = self.flight.take() else { return };
+        let Some((asked, sent)) = self.flight.take() else { return };
         let time = APART + self.stepped + sent + self.trip / 2;
-        let batch = decide::batch(&mut self.slot, &self.policy, &groups, time);
-        self.driver.answered(&batch, &self.policy, self.now);
+        match asked {
+            Asked::Calls(groups) => {
+                let batch = decide::batch(&mut self.slot, &self.policy, &groups, time);
+                self.driver.answered(&batch, &self.policy, self.now);
+            }
+            Asked::Probe(booking) => {
+                let probed = decide::probe(&mut self.slot, booking, time);
+                self.driver.probed(&probed, &self.policy, self.now);
+            }
+        }
         self.hear();
     }
 
@@ -85,8 +106,11 @@ impl Process {
 
     fn hear(&mut self) {
         for event in self.driver.events() {
-            if let Event::Go { waiter, .. } = event {
+            if let Event::Go { waiter, probe, .. } = event {
                 self.gone.push((waiter, self.now));
+                if probe {
+                    self.first.push((waiter, self.now));
+                }
             }
         }
     }
@@ -192,10 +216,97 @@ fn c38_a_suspension_that_was_told_of_stops_who_has_a_place_in_sight() {
     process.driver.told(true);
     process.run(100 * MS);
     let time = APART + process.now;
-    decide::suspend(&mut process.slot, 500 * MS, Suspension::default(), time);
+    decide::suspend(&mut process.slot, 500 * MS, 0, Suspension::default(), time);
     process.driver.changed(process.now);
     process.run(590 * MS);
     assert_eq!(process.gone.len(), 1);
     process.run(900 * MS);
     assert_eq!(process.gone.len(), 3);
+}
+
+/// Suspends for a second at 50 ms with a patience of five, and has one go first.
+fn suspended(process: &mut Process, until: Micros) -> Micros {
+    process.run(50 * MS);
+    let time = APART + process.now;
+    decide::suspend(&mut process.slot, 1_000 * MS, 5_000 * MS, Suspension::default(), time);
+    process.run(1_049 * MS);
+    assert!(process.first.is_empty(), "{:?}", process.first);
+    let gone = process.gone.len();
+    process.run(until);
+    assert_eq!((process.first.len(), process.gone.len()), (1, gone + 1), "{:?}", process.gone);
+    process.first[0].1
+}
+
+#[test]
+fn one_sleeper_goes_first_at_its_place_and_the_others_soon_after_it_has_passed() {
+    for (policy, due) in [("10/s burst 1", 1_100 * MS), ("window 3/2s", 3_000 * MS)] {
+        let mut process = Process::new(policy, MS, 8);
+        // When its place would have been due had the clock gone on.
+        let at = suspended(&mut process, 4_000 * MS);
+        assert!((due..=due + 25 * MS).contains(&at), "{policy}: {at}");
+        assert!(decide::probed(&mut process.slot, 0, APART + process.now));
+        process.run(9_000 * MS);
+        assert_eq!((process.gone.len(), process.first.len()), (8, 1), "{policy}");
+    }
+}
+
+#[test]
+fn the_others_go_after_the_patience_where_the_first_is_never_heard_of() {
+    let mut process = Process::new("10/s burst 1", MS, 8);
+    suspended(&mut process, 2_500 * MS);
+    let before = process.gone.len();
+    process.run(6_049 * MS);
+    assert_eq!(process.gone.len(), before);
+    process.run(9_000 * MS);
+    assert_eq!((process.gone.len(), process.first.len()), (8, 1));
+    let paced = process.gone[before..].windows(2).all(|pair| pair[1].1 - pair[0].1 >= 90 * MS);
+    assert!(paced, "{:?}", process.gone);
+}
+
+#[test]
+fn the_place_of_a_first_that_leaves_meanwhile_goes_to_the_next_or_is_told() {
+    for waiters in [3, 2] {
+        let mut process = Process::new("2/s burst 1", 60 * MS, 1);
+        process.run(150 * MS);
+        let tickets: Vec<_> =
+            (2..=waiters).map(|it| process.driver.join(it, 1, None, process.now)).collect();
+        process.run(500 * MS);
+        let time = APART + process.now;
+        decide::suspend(&mut process.slot, 1_000 * MS, 5_000 * MS, Suspension::default(), time);
+        while !matches!(process.flight, Some((Asked::Probe(_), _))) {
+            assert!(process.now < 3_000 * MS, "it asks: {:?}", process.gone);
+            process.run(process.now + MS);
+        }
+        process.driver.leave(tickets[0], process.now);
+        let told: Vec<_> = process.driver.events();
+        let (_, sent) = process.flight.as_ref().unwrap();
+        process.now = sent + process.trip;
+        let Some((Asked::Probe(booking), sent)) = process.flight.take() else { panic!("it asked") };
+        let probed = decide::probe(&mut process.slot, booking, APART + sent + process.trip / 2);
+        assert!(probed.goes);
+        let policy = Arc::clone(&process.policy);
+        process.driver.probed(&probed, &policy, process.now);
+        let events = process.driver.events();
+        if waiters == 3 {
+            assert!(matches!(events[..], [Event::Go { waiter: 3, probe: true, .. }]), "{events:?}");
+        } else {
+            assert!(matches!(told[..], [Event::GiveBack(_)]), "{told:?}");
+            assert!(matches!(events[..], [Event::Unprobed(_)]), "{events:?}");
+        }
+    }
+}
+
+#[test]
+fn a_deadline_that_may_be_met_when_the_first_has_passed_is_not_refused() {
+    let mut process = Process::new("10/s burst 1", MS, 3);
+    // Two seconds: after the suspension of one, and long before the patience of five is over.
+    process.driver.join(4, 1, Some(2_000 * MS), 0);
+    process.run(50 * MS);
+    let time = APART + process.now;
+    decide::suspend(&mut process.slot, 1_000 * MS, 5_000 * MS, Suspension::default(), time);
+    process.run(1_300 * MS);
+    assert_eq!(process.first.len(), 1);
+    assert!(decide::probed(&mut process.slot, 0, APART + process.now));
+    process.run(2_000 * MS);
+    assert!(process.gone.iter().any(|(waiter, _)| *waiter == 4), "{:?}", process.gone);
 }

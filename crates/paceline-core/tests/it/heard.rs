@@ -235,7 +235,7 @@ fn c37_refusals_without_a_time_stop_the_bucket_only_where_several_are_refused_in
     let own = policy("50/s");
     let mut slot = None;
     let refuse = |slot: &mut Option<Bucket>, by, now| {
-        decide::refused(slot, by, 2 * SECOND, Suspension::default(), now).left_us
+        decide::refused(slot, by, 2 * SECOND, 0, Suspension::default(), now).left_us
     };
     for step in 0..20 {
         // One with a name that is refused each time; others pass.

@@ -7,6 +7,7 @@ mod cases;
 mod driver;
 mod heard;
 mod policies;
+mod probing;
 mod properties;
 mod traces;
 mod twin;

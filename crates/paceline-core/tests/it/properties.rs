@@ -55,6 +55,11 @@ fn ask(rng: &mut fastrand::Rng, policy: &Policy) -> Ask {
     Ask { cost, wait_max_us: [0, 0, 50_000, 1_000_000, 30_000_000][rng.usize(0..5)] }
 }
 
+/// As an operator's suspension, or a refusal's.
+fn patience(rng: &mut fastrand::Rng) -> Micros {
+    if rng.bool() { 0 } else { rng.i64(1..6_000_000) }
+}
+
 const START: Micros = 1_790_000_000_123_456;
 
 #[test]
@@ -65,7 +70,13 @@ fn p1_alone_a_refused_call_passes_at_exactly_the_told_time() {
         for _ in 0..100 {
             now += step(rng);
             if rng.u32(0..30) == 0 {
-                decide::suspend(&mut slot, rng.i64(1..3_000_000), Suspension::default(), now);
+                decide::suspend(
+                    &mut slot,
+                    rng.i64(1..3_000_000),
+                    patience(rng),
+                    Suspension::default(),
+                    now,
+                );
             }
             let ask = ask(rng, &policy);
             let Decision::Denied { retry_after_us, .. } =
@@ -73,7 +84,9 @@ fn p1_alone_a_refused_call_passes_at_exactly_the_told_time() {
             else {
                 continue;
             };
-            assert!(retry_after_us > ask.wait_max_us);
+            // Who goes first books no place.
+            let goes_first = slot.as_ref().is_some_and(|it| it.state.clock.probe != 0);
+            assert!(retry_after_us > ask.wait_max_us || goes_first && retry_after_us > 0);
             let again = Ask { wait_max_us: 0, ..ask };
             let passes = |at: Micros| {
                 let granted = decide::take(&mut slot.clone(), &policy, again, at);
@@ -121,7 +134,7 @@ fn p3_no_span_holds_more_than_the_policy_promises() {
                 decide::give_back(&mut slot, booking, now);
             } else {
                 let ask = ask(rng, &policy);
-                if let Decision::Granted { wait_us, booking } =
+                if let Decision::Granted { wait_us, booking, .. } =
                     decide::take(&mut slot, &policy, ask, now)
                 {
                     granted.push((now + wait_us, booking));
@@ -137,6 +150,40 @@ fn p3_no_span_holds_more_than_the_policy_promises() {
             holds(quota, &calls, &policy);
         }
     });
+}
+
+#[test]
+fn p3_holds_as_time_really_passes_whoever_goes_first_in_a_suspension() {
+    let first = std::cell::Cell::new(0);
+    seeds(|rng| {
+        let policy = policy(rng);
+        let (mut slot, mut now) = (None, START);
+        let mut calls = Vec::new();
+        for _ in 0..300 {
+            now += step(rng).min(2_000_000);
+            match rng.u32(0..16) {
+                0 => {
+                    let for_us = rng.i64(1..1_000_000);
+                    decide::suspend(&mut slot, for_us, patience(rng), Suspension::default(), now);
+                }
+                1 => drop(decide::probed(&mut slot, 0, now)),
+                2 => drop(decide::resume(&mut slot, now)),
+                _ => {
+                    let ask = Ask { wait_max_us: 0, ..ask(rng, &policy) };
+                    let decision = decide::take(&mut slot, &policy, ask, now);
+                    if let Decision::Granted { wait_us, probe, .. } = decision {
+                        assert_eq!(wait_us, 0);
+                        first.set(first.get() + i32::from(probe));
+                        calls.push((now, ask.cost));
+                    }
+                }
+            }
+        }
+        for quota in policy.quotas() {
+            holds(quota, &calls, &policy);
+        }
+    });
+    assert!(first.get() > 0, "some go first");
 }
 
 /// Every span of calls against one quota's promise.
@@ -174,7 +221,13 @@ fn p4_a_bucket_may_be_forgotten_exactly_when_a_new_one_would_be_no_fuller() {
             let ask = ask(rng, &policy);
             decide::take(&mut slot, &policy, ask, now);
             if rng.u32(0..20) == 0 {
-                decide::suspend(&mut slot, rng.i64(1..3_000_000), Suspension::default(), now);
+                decide::suspend(
+                    &mut slot,
+                    rng.i64(1..3_000_000),
+                    patience(rng),
+                    Suspension::default(),
+                    now,
+                );
             }
             let Some(bucket) = &slot else { continue };
             let gone = now + bucket.lifetime_us(now);
@@ -228,26 +281,40 @@ fn a_batch_gives_what_asking_for_its_calls_one_by_one_would() {
         for _ in 0..60 {
             now += step(rng);
             if rng.u32(0..20) == 0 {
-                decide::suspend(&mut slot, rng.i64(1..3_000_000), Suspension::default(), now);
+                decide::suspend(
+                    &mut slot,
+                    rng.i64(1..3_000_000),
+                    patience(rng),
+                    Suspension::default(),
+                    now,
+                );
             }
             let group = |_| Group { ask: ask(rng, &policy), calls: rng.i64(1..40) };
             let groups: Vec<Group> = (0..3).map(group).collect();
             let (mut one_by_one, mut given, mut stopped) = (slot.clone(), Vec::new(), None);
+            let mut goes_first = false;
             for group in &groups {
                 for _ in 0..group.calls {
                     if stopped.is_some() {
                         break;
                     }
                     match decide::take(&mut one_by_one, &policy, group.ask, now) {
-                        Decision::Granted { booking, wait_us } => given.push((booking, wait_us)),
+                        Decision::Granted { booking, wait_us, probe } => {
+                            assert!(!probe || given.is_empty() && wait_us == 0);
+                            goes_first |= probe;
+                            given.push((booking, wait_us));
+                        }
                         refused => stopped = Some(refused),
                     }
                 }
             }
             let batch = decide::batch(&mut slot, &policy, &groups, now);
             let of_batch = bookings(&batch, &groups).into_iter();
+            assert_eq!(batch.probe, goes_first, "{policy}");
             let of_batch: Vec<_> = of_batch
-                .map(|booking| match batch.sight.standing(&booking) {
+                .enumerate()
+                .map(|(index, booking)| match batch.sight.standing(&booking) {
+                    Standing::Due(_) if index == 0 && goes_first => (booking, 0),
                     Standing::Due(wait_us) => (booking, wait_us),
                     Standing::Void => panic!("just booked"),
                 })
@@ -271,7 +338,7 @@ fn a_sight_tells_of_every_booking_whether_it_stands_and_when_it_is_due() {
     assert_eq!(standing(&mut slot, start), Standing::Due(1_000_000));
     assert_eq!(standing(&mut slot, start + 400_000), Standing::Due(600_000));
     assert_eq!(standing(&mut slot, start + 3_000_000), Standing::Due(0));
-    decide::suspend(&mut slot, 2_000_000, Suspension::default(), start + 400_000);
+    decide::suspend(&mut slot, 2_000_000, 0, Suspension::default(), start + 400_000);
     assert_eq!(standing(&mut slot, start + 900_000), Standing::Due(2_100_000));
     decide::resume(&mut slot, start + 900_000);
     assert_eq!(standing(&mut slot, start + 900_000), Standing::Due(600_000));

@@ -61,7 +61,7 @@ pub(crate) fn apply(slot: &mut Option<Bucket>, own: &Arc<Policy>, op: &Op, now: 
             answer(decide::take(slot, own, ask, now))
         }
         Op::Suspend { for_us } => {
-            let left = decide::suspend(slot, *for_us, Suspension::default(), now);
+            let left = decide::suspend(slot, *for_us, 0, Suspension::default(), now);
             json!({"suspended": {"left_us": left}})
         }
         Op::Resume => {

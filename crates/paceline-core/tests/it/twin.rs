@@ -39,9 +39,26 @@ enum Step {
     GiveBack(Booking),
     Answered(Booking),
     Lower(Remaining),
-    Refused { by: u32, for_us: Micros },
+    /// Refusals without a time.
+    Bare {
+        by: u32,
+        for_us: Micros,
+        patience_us: Micros,
+    },
     Passed,
-    SetIf { expected: Arc<Policy>, policy: Arc<Policy> },
+    SetIf {
+        expected: Arc<Policy>,
+        policy: Arc<Policy>,
+    },
+    /// A suspension with patience, and what comes of it.
+    Refused {
+        for_us: Micros,
+        patience_us: Micros,
+    },
+    Probe(Booking),
+    Probed {
+        patience_us: Micros,
+    },
 }
 
 #[test]
@@ -62,7 +79,8 @@ fn random_traces_give_equal_answers_and_equal_state_in_rust_and_in_the_script() 
         trace += 1;
         done += random_trace(&mut twin, &mut rng, &format!("seed {seed}, trace {trace}"));
     }
-    println!("{done} operations in {trace} traces");
+    println!("{done} operations in {trace} traces, {} calls went first", twin.first);
+    assert!(twin.first > 0 || wanted < 100_000, "some go first");
 }
 
 /// A fleet is upgraded process by process, so an earlier script and this one work on one bucket side
@@ -78,6 +96,34 @@ fn an_earlier_script_and_this_one_agree_on_a_bucket_they_share() {
     for trace in 0..60 {
         random_trace(&mut twin, &mut rng, &format!("side by side, trace {trace}"));
     }
+}
+
+/// To an earlier script a suspension at whose end one call goes first is one until all go.
+#[test]
+fn an_earlier_script_takes_a_suspension_with_patience_for_a_plain_one() {
+    let server = RedisServer::start();
+    let mut twin = Twin::new(&server);
+    twin.earlier = Some(twin.load(include_str!("earlier.lua")));
+    let policy: Arc<Policy> = Arc::new("5/s".parse().unwrap());
+    let start = 1_790_000_000_000_000;
+    let refused = Step::Refused { for_us: 2_000_000, patience_us: 5_000_000 };
+    let take = |wait_max_us| Step::Plain(Op::Take { cost: 1, wait_max_us });
+    twin.queue(&call(&take(0), &policy), start);
+    twin.queue(&call(&refused, &policy), start);
+    twin.queue_for(true, &call(&take(0), &policy), start + 2_000_000);
+    twin.queue_for(true, &call(&take(8_000_000), &policy), start + 3_000_000);
+    twin.queue(&call(&take(0), &policy), start + 3_000_000);
+    let replies = twin.run();
+    let probe = |index: usize| {
+        let bucket = script::bucket(&replies[index].1).unwrap().unwrap();
+        (bucket.state.clock.probe - start, bucket.state.clock.until - start)
+    };
+    assert_eq!((probe(1), probe(2)), ((2_000_000, 7_000_000), (2_000_000, 7_000_000)));
+    assert_eq!(numbers(&replies[2].0)[..2], [2, 5_000_000]);
+    assert_eq!(numbers(&replies[3].0)[..2], [1, 4_000_000]);
+    // What it writes has no first call any more, and all go at the end.
+    assert_eq!(probe(3), (-start, 7_000_000));
+    assert_eq!(numbers(&replies[4].0)[..2], [2, 4_000_000]);
 }
 
 #[test]
@@ -123,7 +169,19 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
             _ => rng.i64(0..8_000_000_000),
         };
         let stored = slot.as_ref().and_then(|bucket| bucket.policy.clone());
-        let step = random_step(rng, &bookings, stored.as_ref());
+        let step = match random_step(rng, &bookings, stored.as_ref()) {
+            // It knows of none who goes first.
+            Step::Refused { for_us, .. } if twin.earlier.is_some() => {
+                Step::Plain(Op::Suspend { for_us })
+            }
+            Step::Bare { by, for_us, .. } if twin.earlier.is_some() => {
+                Step::Bare { by, for_us, patience_us: 0 }
+            }
+            Step::Probe(_) | Step::Probed { .. } if twin.earlier.is_some() => {
+                Step::Plain(Op::Resume)
+            }
+            step => step,
+        };
         let answer = match &step {
             Step::Plain(Op::Take { cost, wait_max_us }) => {
                 let ask = Ask { cost: *cost, wait_max_us: *wait_max_us };
@@ -134,8 +192,16 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
                 format!("{decision:?}")
             }
             Step::Plain(Op::Suspend { for_us }) => {
-                let left = decide::suspend(&mut slot, *for_us, why(), now);
+                let left = decide::suspend(&mut slot, *for_us, 0, why(), now);
                 format!("{:?}", [left])
+            }
+            Step::Refused { for_us, patience_us } => {
+                let left = decide::suspend(&mut slot, *for_us, *patience_us, why(), now);
+                format!("{:?}", [left])
+            }
+            Step::Probe(booking) => format!("{:?}", decide::probe(&mut slot, *booking, now)),
+            Step::Probed { patience_us } => {
+                format!("{:?}", [i64::from(decide::probed(&mut slot, *patience_us, now))])
             }
             Step::Plain(Op::Resume) => format!("{:?}", [i64::from(decide::resume(&mut slot, now))]),
             Step::Plain(Op::Set { policy }) => {
@@ -156,9 +222,9 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
                 let Lowered { tokens, left_us } = decide::lower(&mut slot, *said, why(), now);
                 format!("{:?}", [tokens, left_us])
             }
-            Step::Refused { by, for_us } => {
+            Step::Bare { by, for_us, patience_us } => {
                 let Refused { by, left_us, stops } =
-                    decide::refused(&mut slot, *by, *for_us, why(), now);
+                    decide::refused(&mut slot, *by, *for_us, *patience_us, why(), now);
                 format!("{:?}", [i64::try_from(by).unwrap(), left_us, i64::from(stops)])
             }
             Step::Passed => format!("{:?}", [i64::from(decide::passed(&mut slot))]),
@@ -174,9 +240,12 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
             Step::GiveBack(booking) => format!("give back {booking:?}"),
             Step::Answered(booking) => format!("answered {booking:?}"),
             Step::Lower(said) => format!("lower {said:?}"),
-            Step::Refused { by, for_us } => format!("refused {by} {for_us}"),
+            Step::Bare { by, for_us, patience_us } => format!("bare {by} {for_us} {patience_us}"),
             Step::Passed => "passed".to_owned(),
             Step::SetIf { expected, policy } => format!("set if {expected}: {policy}"),
+            Step::Refused { for_us, patience_us } => format!("refused {for_us} {patience_us}"),
+            Step::Probe(booking) => format!("probe {booking:?}"),
+            Step::Probed { patience_us } => format!("probed {patience_us}"),
         };
         expected.push((now, described, answer, slot.clone()));
     }
@@ -192,10 +261,12 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
         };
         let got = match step.split(' ').next() {
             Some("Take") => format!("{:?}", decision(&reply, &own, cost_of(&step))),
+            Some("probe") => format!("{:?}", script::probed(&numbers(&reply)).unwrap()),
             Some("batch") => format!("{:?}", script::batch(&numbers(&reply)).unwrap()),
             _ => format!("{:?}", numbers(&reply)),
         };
         assert_eq!(got, answer, "{}", told("answer"));
+        twin.first += u64::from(answer.contains("probe: true") || answer.contains("goes: true"));
         let stored = script::bucket(&hash).unwrap();
         assert_eq!(stored, state, "{}\n{hash:#?}", told("state"));
         before = state;
@@ -223,11 +294,23 @@ fn random_step(
         bookings.len().checked_sub(back).map(|index| bookings[index])
     };
     match rng.u32(0..100) {
-        0..=2 => Step::Plain(Op::Suspend { for_us: rng.i64(1..8_000_000) }),
-        3..=4 => Step::Plain(Op::Resume),
+        0 => Step::Plain(Op::Suspend { for_us: rng.i64(1..8_000_000) }),
+        1..=2 => Step::Refused {
+            for_us: {
+                let most = if rng.bool() { 8_000_000 } else { 30_000 };
+                rng.i64(1..most)
+            },
+            patience_us: {
+                let most = if rng.bool() { 8_000_000 } else { 60_000_000 };
+                rng.i64(1..most)
+            },
+        },
+        3 => Step::Plain(Op::Resume),
+        4 => Step::Probed { patience_us: if rng.bool() { 0 } else { rng.i64(1..8_000_000) } },
         5..=7 => Step::Plain(Op::Set { policy: random_policy(rng) }),
         8..=15 => match booking(rng) {
             Some(booking) if rng.bool() => Step::Answered(booking),
+            Some(booking) if rng.bool() => Step::Probe(booking),
             Some(booking) => Step::GiveBack(booking),
             None => Step::Plain(Op::Resume),
         },
@@ -235,7 +318,11 @@ fn random_step(
             let sent = booking(rng);
             Step::Lower(remaining(rng, sent, stored))
         }
-        20 => Step::Refused { by: rng.u32(0..3), for_us: rng.i64(1..3_000_000) },
+        20 => Step::Bare {
+            by: rng.u32(0..3),
+            for_us: rng.i64(1..3_000_000),
+            patience_us: [0, 1, 5_000_000][rng.usize(0..3)],
+        },
         21 if rng.bool() => Step::Passed,
         21 => {
             let expected = match stored {
@@ -302,14 +389,23 @@ fn call(step: &Step, own: &Arc<Policy>) -> Vec<Vec<u8>> {
         Step::Plain(Op::Take { cost, wait_max_us }) => {
             Call::Take { policy: own, ask: Ask { cost: *cost, wait_max_us: *wait_max_us } }
         }
-        Step::Plain(Op::Suspend { for_us }) => Call::Suspend { for_us: *for_us, why: &why },
+        Step::Plain(Op::Suspend { for_us }) => {
+            Call::Suspend { for_us: *for_us, patience_us: 0, why: &why }
+        }
+        Step::Refused { for_us, patience_us } => {
+            Call::Suspend { for_us: *for_us, patience_us: *patience_us, why: &why }
+        }
+        Step::Probe(booking) => Call::Probe(*booking),
+        Step::Probed { patience_us } => Call::Probed { patience_us: *patience_us },
         Step::Plain(Op::Resume) => Call::Resume,
         Step::Plain(Op::Set { policy }) => Call::Set { policy, pinned: false },
         Step::Batch(groups) => Call::Batch { policy: own, groups },
         Step::GiveBack(booking) => Call::GiveBack(*booking),
         Step::Answered(booking) => Call::Answered(*booking),
         Step::Lower(said) => Call::Lower { said: *said, why: &why },
-        Step::Refused { by, for_us } => Call::Refused { by: *by, for_us: *for_us, why: &why },
+        Step::Bare { by, for_us, patience_us } => {
+            Call::Refused { by: *by, for_us: *for_us, patience_us: *patience_us, why: &why }
+        }
         Step::Passed => Call::Passed,
         Step::SetIf { expected, policy } => Call::SetIf { expected, policy },
     };
@@ -345,6 +441,8 @@ struct Twin {
     /// Of an earlier script, where one works on the same buckets.
     earlier: Option<String>,
     key: u64,
+    /// Calls that went first in a suspension.
+    first: u64,
     pipe: redis::Pipeline,
 }
 
@@ -352,8 +450,14 @@ impl Twin {
     fn new(server: &RedisServer) -> Self {
         let client = redis::Client::open(server.url()).unwrap();
         let connection = client.get_connection().unwrap();
-        let mut twin =
-            Self { connection, sha: String::new(), earlier: None, key: 0, pipe: redis::pipe() };
+        let mut twin = Self {
+            connection,
+            sha: String::new(),
+            earlier: None,
+            key: 0,
+            first: 0,
+            pipe: redis::pipe(),
+        };
         twin.sha = twin.load(script::SOURCE);
         twin
     }

@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use paceline_core::{Batch, Booking, Bucket, Group, Micros, Policy, Quota, Shape, Sight, Standing};
+use paceline_core::{
+    Batch, Booking, Bucket, Group, Micros, Policy, Probing, Quota, Shape, Sight, Standing,
+};
 
 use crate::{Report, Scenario, StoreKind};
 
@@ -45,6 +47,8 @@ pub(super) struct Checks<'a> {
     /// Whether the store's clock has stepped, and nothing was written since.
     stepped: bool,
     changes: u64,
+    /// Until when the others wait for the last call that went first, on the store's clock.
+    first_until: Option<Micros>,
     /// Waiters that were refused, and so came again on their own.
     refusals: u64,
     /// The last flight of each process's life that reached the store.
@@ -64,6 +68,7 @@ impl<'a> Checks<'a> {
             disturbed_at: Micros::MIN / 2,
             stepped: false,
             changes: 0,
+            first_until: None,
             refusals: 0,
             flights: HashMap::new(),
             granted: 0,
@@ -84,18 +89,33 @@ impl<'a> Checks<'a> {
         self.disturbed_at = at_us;
     }
 
-    /// P1 and P8: a call goes only on a place that stands and is due. What was changed less than
+    /// P1 and P8: a call goes only on a place that stands and is due, or as the one that goes first in
+    /// a suspension while the others wait for it. What was changed less than
     /// 100 ms ago may not be known yet, and a clock that stepped is made good by the next that
     /// writes.
     pub(super) fn goes(
         &mut self,
         sight: Sight,
         booking: Booking,
+        probe: bool,
         at_us: Micros,
     ) -> Result<(), Broken> {
         self.gone += booking.cost;
         if self.stepped || at_us - self.disturbed_at <= KNOWN_WITHIN_US {
             return Ok(());
+        }
+        if probe {
+            let until = sight.now + sight.left;
+            if self.first_until.replace(until) == Some(until) {
+                return Err(self.broken("P1", "two calls go first".to_owned(), at_us));
+            }
+            return match sight.probing {
+                Probing::Taken if sight.standing(&booking) != Standing::Void => Ok(()),
+                probing => {
+                    let what = format!("a call goes first on {booking:?}, which is {probing:?}");
+                    Err(self.broken("P1", what, at_us))
+                }
+            };
         }
         // A sight is used for at most 100 ms, in which a slow clock falls behind by this.
         let drift_us = self.scenario.faults.clock_drift_ppm.abs() / 10 + 1;

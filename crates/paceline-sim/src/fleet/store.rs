@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::START;
-use paceline_core::{Batch, Booking, Bucket, Group, Micros, Policy, Sight, Suspension, decide};
+use paceline_core::{
+    Batch, Booking, Bucket, Group, Micros, Policy, Probed, Sight, Suspension, decide,
+};
 
 /// The store of one bucket.
 #[derive(Debug)]
@@ -46,9 +48,19 @@ impl Store {
         self.operate(now, |slot, now| decide::answered(slot, booking, now));
     }
 
-    pub(super) fn suspend(&mut self, for_us: Micros, now: Micros) {
+    /// Whether a place may go first in a suspension.
+    pub(super) fn probe(&mut self, booking: Booking, now: Micros) -> Probed {
+        self.operate(now, |slot, now| decide::probe(slot, booking, now))
+    }
+
+    /// What came of who went first: it passed, or with some patience another may go.
+    pub(super) fn probed(&mut self, patience_us: Micros, now: Micros) -> bool {
+        self.operate(now, |slot, now| decide::probed(slot, patience_us, now))
+    }
+
+    pub(super) fn suspend(&mut self, for_us: Micros, patience_us: Micros, now: Micros) {
         let why = Suspension { reason: "a fault".to_owned(), by: String::new() };
-        self.operate(now, |slot, now| decide::suspend(slot, for_us, why, now));
+        self.operate(now, |slot, now| decide::suspend(slot, for_us, patience_us, why, now));
     }
 
     pub(super) fn resume(&mut self, now: Micros) {

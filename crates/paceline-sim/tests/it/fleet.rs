@@ -166,6 +166,32 @@ fn after_a_suspension_the_fleet_goes_on_as_the_bucket_allows() {
 }
 
 #[test]
+fn one_call_goes_first_after_a_suspension_and_the_others_wait_for_its_answer() {
+    for store in [StoreKind::Redis, StoreKind::Host] {
+        let run = |patience_us, answer_us| {
+            let faults = Faults { suspensions: 8, patience_us, ..Faults::default() };
+            let fleet = scenario("strict 50/s", "sliding 50/s", 8, 60);
+            run(&Scenario { faults, answer_us, callers: 40, store, ..fleet })
+        };
+        let (plain, quick) = (run(0, 1_000).share, run(4_000_000, 1_000).share);
+        // What it waits for is an answer, on its way back for hardly more than a look.
+        assert!(quick > plain - 0.06, "{quick} {plain}");
+        // The same suspensions, and each some 800 ms longer.
+        let slow = run(4_000_000, 800_000).share;
+        assert!(slow < quick - 0.04 && slow > 0.3, "{slow} {quick}");
+    }
+}
+
+#[test]
+fn who_is_killed_while_it_goes_first_holds_the_others_no_longer_than_the_patience() {
+    // Calls last three seconds and every second somebody dies: hardly an answer is told of.
+    let faults = Faults { suspensions: 8, kills: 60, patience_us: 2_000_000, ..Faults::default() };
+    let fleet = scenario("strict 50/s", "sliding 50/s", 3, 60);
+    let report = run(&Scenario { faults, answer_us: 3_000_000, callers: 100, ..fleet });
+    assert!(report.share > 0.15, "{}", report.share);
+}
+
+#[test]
 fn ten_minutes_of_fifty_processes_take_few_operations() {
     let report = run(&scenario("strict 50/s", "sliding 50/s", 50, 600));
     assert!(report.refused == 0 && report.share > 0.93, "{}", report.share);

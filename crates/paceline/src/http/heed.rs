@@ -133,6 +133,9 @@ impl Bucket {
             booking: call.place_in(&self.line),
             age_us: call.age_us(now),
         });
+        // The others follow one that went first, unless it was refused: the suspension that this brings
+        // says when the next goes first, and its patience goes on until then.
+        let call = if refused { call.map(InFlight::refused) } else { call };
         match (call, cost) {
             (None, _) => {}
             (Some(call), None) => call.answered(),
@@ -146,7 +149,7 @@ impl Bucket {
         let (steps, untold) = self.take_in(reading, target, profile, passed, sent, now);
         self.tell(untold, status);
         match &reading.suspension {
-            Some(suspension) => self.stop(status, suspension, steps, profile).await,
+            Some(suspension) => self.stop(status, suspension, steps, profile, refused).await,
             None if refused => self.refuse(status, target, steps, profile, reading.answer).await,
             None => Ok(Observed::Nothing),
         }
@@ -249,6 +252,7 @@ impl Bucket {
         suspension: &Suspension<'_>,
         steps: Steps,
         profile: &Profile,
+        refused: bool,
     ) -> Result<Observed, Error> {
         let guessed = suspension.basis == Basis::Guessed;
         let stated = micros(suspension.wait_us);
@@ -265,7 +269,11 @@ impl Bucket {
             reason.push_str(", cut to the longest wait");
         }
         let reason = if guessed { format!("guessed: {reason}") } else { reason };
-        let left = self.limiter().suspend(self.name(), wait, &shortened(&reason)).await?;
+        let (limiter, reason) = (self.limiter(), shortened(&reason));
+        let left = match refused {
+            true => limiter.suspend_refused(self.name(), wait, &reason).await?,
+            false => limiter.suspend(self.name(), wait, &reason).await?,
+        };
         self.line.changed();
         Ok(Observed::Suspended { left, guessed, clamped_from })
     }
@@ -286,7 +294,8 @@ impl Bucket {
         let for_us = Micros::try_from(pause.as_micros()).unwrap_or(Micros::MAX / 4);
         line.doubt();
         let by = number_of(line, target);
-        let refused = line.shared.store.refused(&line.name, by, for_us, why).await;
+        let patience_us = line.shared.probe_patience;
+        let refused = line.shared.store.refused(&line.name, by, for_us, patience_us, why).await;
         let refused = line.shared.told(&line.name, refused)?;
         if refused.left_us == 0 {
             return Ok(Observed::BackOff(pause));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paceline_core::{
-    Ask, Booking, Bucket, Cause, Decision, Lowered, Policy, Refused, Remaining, Standing,
+    Ask, Booking, Bucket, Cause, Decision, Lowered, Policy, Probing, Refused, Remaining, Standing,
     Suspension,
 };
 use serde_json::{Value, json};
@@ -39,6 +39,11 @@ macro_rules! contract {
                 c16_an_equal_policy_changes_nothing
                 c17_a_new_policy_binds_every_caller_on_its_next_call
                 a_suspension_stops_everybody_and_only_resume_ends_it_early
+                one_call_goes_first_whoever_asks_and_the_others_in_order_when_it_has_passed
+                a_first_call_that_is_refused_suspends_again
+                an_operators_suspension_is_not_broken_through
+                c38_a_first_call_that_vanishes_holds_the_others_for_the_patience
+                a_first_call_that_was_not_made_leaves_it_to_another
                 a_name_without_a_bucket_can_be_suspended
                 a_call_that_was_answered_leaves_its_window_an_interval_later
                 what_a_provider_says_is_left_lowers_the_bucket_for_everybody
@@ -142,7 +147,7 @@ pub(crate) async fn every_trace_of_the_vectors_passes(tested: Tested) {
                     answer(tested.take(&name, &own, number("cost"), number("wait_max_us")).await)
                 }
                 "suspend" => {
-                    let left = tested.store.suspend(&name, number("for_us"), why("trace")).await;
+                    let left = tested.store.suspend(&name, number("for_us"), 0, why("trace")).await;
                     json!({"suspended": {"left_us": left.unwrap()}})
                 }
                 "resume" => {
@@ -303,7 +308,7 @@ pub(crate) async fn a_suspension_stops_everybody_and_only_resume_ends_it_early(t
     let ten = policy("10/s");
     assert!(tested.takes("api", &ten, 1).await);
     let suspend = async |for_us: i64, reason: &str| {
-        tested.store.suspend("api", for_us, why(reason)).await.unwrap()
+        tested.store.suspend("api", for_us, 0, why(reason)).await.unwrap()
     };
     assert_eq!(suspend(5_400_000, "long").await, 5_400_000);
     assert_eq!(suspend(60_000, "short").await, 5_400_000, "the later end stays");
@@ -322,8 +327,142 @@ pub(crate) async fn a_suspension_stops_everybody_and_only_resume_ends_it_early(t
     assert!(tested.takes("api", &ten, 1).await);
 }
 
+/// A second, and five of patience.
+const SECOND: i64 = 1_000_000;
+const PATIENCE: i64 = 5_000_000;
+
+pub(crate) async fn one_call_goes_first_whoever_asks_and_the_others_in_order_when_it_has_passed(
+    tested: Tested,
+) {
+    let ten = policy("10/s burst 1");
+    assert!(tested.takes("api", &ten, 1).await);
+    let mut sleepers = Vec::new();
+    for _ in 0..3 {
+        sleepers.push(tested.booked("api", &ten, SECOND).await);
+    }
+    let left = tested.store.suspend("api", SECOND, PATIENCE, why("429")).await.unwrap();
+    assert_eq!(left, SECOND);
+    let denied = tested.take("api", &ten, 1, 0).await;
+    let told = SECOND + 400_000;
+    let wanted = Decision::Denied { retry_after_us: told, cause: Cause::Suspended };
+    assert_eq!(denied, wanted, "behind those with a place");
+    tested.advance(Duration::from_millis(1_099));
+    assert!(!tested.store.probe("api", sleepers[0]).await.unwrap().goes);
+    // All at once: sleepers, and many who come.
+    tested.advance(Duration::from_millis(301));
+    let comers = (0..30).map(|_| {
+        let (store, ten) = (Arc::clone(&tested.store), Arc::clone(&ten));
+        tokio::spawn(async move {
+            let ask = Ask { cost: 1, wait_max_us: 0 };
+            match store.take("api", &ten, ask).await.unwrap().decision {
+                Decision::Granted { wait_us: 0, probe: true, .. } => 1,
+                Decision::Denied { cause: Cause::Suspended, .. } => 0,
+                other => panic!("{other:?}"),
+            }
+        })
+    });
+    let sleepers_ask = sleepers.iter().map(|booking| {
+        let (store, booking) = (Arc::clone(&tested.store), *booking);
+        tokio::spawn(async move { i32::from(store.probe("api", booking).await.unwrap().goes) })
+    });
+    let all: Vec<_> = comers.chain(sleepers_ask).collect();
+    let mut first = 0;
+    for asks in all {
+        first += asks.await.unwrap();
+    }
+    assert_eq!(first, 1);
+    let sight = tested.store.batch("api", &ten, &[]).await.unwrap().batch.sight;
+    assert_eq!(sight.probing, Probing::Taken);
+    // Passed: those who sleep go on where they were, in order and paced.
+    assert!(tested.store.probed("api", 0).await.unwrap());
+    assert!(!tested.store.probed("api", 0).await.unwrap(), "it ends once");
+    for (booking, due) in sleepers.iter().zip([100_000, 200_000, 300_000]) {
+        assert_eq!(tested.standing("api", &ten, *booking).await, Standing::Due(due));
+    }
+    assert_eq!(tested.bucket("api").await.unwrap().state.suspension, None);
+}
+
+pub(crate) async fn a_first_call_that_is_refused_suspends_again(tested: Tested) {
+    let ten = policy("10/s");
+    tested.store.suspend("api", SECOND, PATIENCE, why("429")).await.unwrap();
+    tested.advance(Duration::from_secs(1));
+    for _ in 0..3 {
+        let goes = tested.take("api", &ten, 1, 0).await;
+        assert!(matches!(goes, Decision::Granted { wait_us: 0, probe: true, .. }), "{goes:?}");
+        assert!(!tested.takes("api", &ten, 1).await);
+        let left = tested.store.suspend("api", SECOND, PATIENCE, why("again")).await.unwrap();
+        assert_eq!(left, SECOND);
+        // That its answer has come tells nothing any more.
+        assert!(!tested.store.probed("api", 0).await.unwrap());
+        tested.advance(Duration::from_micros(999_999));
+        assert!(!tested.takes("api", &ten, 1).await);
+        tested.advance(Duration::from_micros(1));
+    }
+    assert_eq!(tested.bucket("api").await.unwrap().state.suspension, Some(why("again")));
+    // Who resumes lets all go.
+    assert!(tested.store.resume("api").await.unwrap());
+    for _ in 0..7 {
+        assert!(tested.takes("api", &ten, 1).await);
+    }
+}
+
+pub(crate) async fn an_operators_suspension_is_not_broken_through(tested: Tested) {
+    let ten = policy("10/s");
+    let suspend = async |for_us: i64, patience_us: i64| {
+        tested.store.suspend("api", for_us, patience_us, why("both")).await.unwrap()
+    };
+    assert_eq!(suspend(10 * SECOND, 0).await, 10 * SECOND);
+    assert_eq!(suspend(SECOND, PATIENCE).await, 10 * SECOND);
+    tested.advance(Duration::from_secs(9));
+    let denied = tested.take("api", &ten, 1, 0).await;
+    let wanted = Decision::Denied { retry_after_us: SECOND, cause: Cause::Suspended };
+    assert_eq!(denied, wanted);
+    tested.advance(Duration::from_secs(1));
+    assert!(tested.takes("api", &ten, 10).await, "all at its end");
+    // Nor by who had gone first before it.
+    suspend(SECOND, PATIENCE).await;
+    tested.advance(Duration::from_secs(2));
+    let goes = tested.take("api", &ten, 1, 0).await;
+    assert!(matches!(goes, Decision::Granted { probe: true, .. }), "{goes:?}");
+    assert_eq!(suspend(60 * SECOND, 0).await, 60 * SECOND);
+    assert!(!tested.store.probed("api", 0).await.unwrap());
+    tested.advance(Duration::from_micros(59_999_999));
+    assert!(!tested.takes("api", &ten, 1).await);
+}
+
+pub(crate) async fn c38_a_first_call_that_vanishes_holds_the_others_for_the_patience(
+    tested: Tested,
+) {
+    let ten = policy("10/s burst 1");
+    tested.store.suspend("api", SECOND, PATIENCE, why("429")).await.unwrap();
+    tested.advance(Duration::from_secs(1));
+    let vanishes = tested.booked("api", &ten, 0).await;
+    assert!(!tested.store.probe("api", vanishes).await.unwrap().goes, "it goes already");
+    let waits = tested.booked("api", &ten, 10 * SECOND).await;
+    assert_eq!(tested.standing("api", &ten, waits).await, Standing::Due(PATIENCE + 100_000));
+    tested.advance(Duration::from_micros(4_999_999));
+    assert!(!tested.takes("api", &ten, 1).await);
+    tested.advance(Duration::from_millis(100) + Duration::from_micros(1));
+    assert_eq!(tested.standing("api", &ten, waits).await, Standing::Due(0));
+    assert!(!tested.store.probed("api", 0).await.unwrap());
+}
+
+pub(crate) async fn a_first_call_that_was_not_made_leaves_it_to_another(tested: Tested) {
+    let two = policy("2/h");
+    tested.store.suspend("api", SECOND, PATIENCE, why("429")).await.unwrap();
+    tested.advance(Duration::from_secs(1));
+    let unspent = tested.booked("api", &two, 0).await;
+    tested.advance(Duration::from_secs(4));
+    assert!(tested.store.give_back("api", unspent).await.unwrap());
+    assert!(tested.store.probed("api", PATIENCE).await.unwrap());
+    let goes = tested.take("api", &two, 2, 0).await;
+    assert!(matches!(goes, Decision::Granted { probe: true, .. }), "{goes:?}");
+    let sight = tested.store.batch("api", &two, &[]).await.unwrap().batch.sight;
+    assert_eq!((sight.probing, sight.left), (Probing::Taken, PATIENCE));
+}
+
 pub(crate) async fn a_name_without_a_bucket_can_be_suspended(tested: Tested) {
-    tested.store.suspend("api", 60_000_000, why("early")).await.unwrap();
+    tested.store.suspend("api", 60_000_000, 0, why("early")).await.unwrap();
     let two = policy("2/h");
     let denied = tested.take("api", &two, 1, 0).await;
     assert!(matches!(denied, Decision::Denied { cause: Cause::Suspended, .. }), "{denied:?}");
@@ -378,7 +517,7 @@ pub(crate) async fn c37_bare_refusals_of_several_stop_the_bucket_and_one_who_pas
     let own = policy("50/s");
     assert!(tested.takes("api", &own, 1).await);
     let store = &tested.store;
-    let refused = async |by| store.refused("api", by, 2_000_000, why("guessed")).await.unwrap();
+    let refused = async |by| store.refused("api", by, 2_000_000, 0, why("guessed")).await.unwrap();
     let one = Refused { by: 1, left_us: 0, stops: false };
     assert!(!store.passed("api").await.unwrap());
     for _ in 0..3 {
@@ -396,7 +535,7 @@ pub(crate) async fn c37_bare_refusals_of_several_stop_the_bucket_and_one_who_pas
     assert_eq!(refused(7).await.by, 1);
     // A name without a bucket can be refused, too.
     assert!(!store.passed("new").await.unwrap());
-    let new = store.refused("new", 7, 1, why("")).await.unwrap();
+    let new = store.refused("new", 7, 1, 0, why("")).await.unwrap();
     assert_eq!(new, one);
     assert!(tested.takes("new", &own, 1).await);
     assert!(store.passed("new").await.unwrap());
@@ -426,7 +565,7 @@ pub(crate) async fn a_booking_stands_until_it_is_void_and_can_be_given_back(test
     assert_eq!(check(next).await, Standing::Due(1_000_000));
     tested.advance(Duration::from_millis(400));
     assert_eq!(check(next).await, Standing::Due(600_000));
-    tested.store.suspend("api", 2_000_000, why("check")).await.unwrap();
+    tested.store.suspend("api", 2_000_000, 0, why("check")).await.unwrap();
     assert_eq!(check(next).await, Standing::Due(2_600_000));
     tested.store.resume("api").await.unwrap();
     assert!(tested.store.give_back("api", next).await.unwrap());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use paceline_core::decide;
 use paceline_core::{
-    Ask, Booking, Bucket, Decision, Group, Look, Lowered, Micros, Policy, Refused, Remaining,
-    Suspension,
+    Ask, Booking, Bucket, Decision, Group, Look, Lowered, Micros, Policy, Probed, Refused,
+    Remaining, Suspension,
 };
 
 use super::{Batched, Taken};
@@ -128,10 +128,11 @@ pub(super) async fn refused(
     name: &str,
     by: u32,
     for_us: Micros,
+    patience_us: Micros,
     why: Suspension,
 ) -> Result<Refused, Error> {
     let operation = |slot: &mut Option<Bucket>, now| {
-        (decide::refused(slot, by, for_us, why, now), Change::Changed)
+        (decide::refused(slot, by, for_us, patience_us, why, now), Change::Changed)
     };
     store.update(name, operation).await
 }
@@ -148,10 +149,36 @@ pub(super) async fn suspend(
     store: &impl Local,
     name: &str,
     for_us: Micros,
+    patience_us: Micros,
     why: Suspension,
 ) -> Result<Micros, Error> {
-    let operation =
-        |slot: &mut Option<Bucket>, now| (decide::suspend(slot, for_us, why, now), Change::Changed);
+    let operation = |slot: &mut Option<Bucket>, now| {
+        (decide::suspend(slot, for_us, patience_us, why, now), Change::Changed)
+    };
+    store.update(name, operation).await
+}
+
+pub(super) async fn probe(
+    store: &impl Local,
+    name: &str,
+    booking: Booking,
+) -> Result<Probed, Error> {
+    let operation = |slot: &mut Option<Bucket>, now| {
+        let probed = decide::probe(slot, booking, now);
+        (probed, Change::when(probed.goes))
+    };
+    store.update(name, operation).await
+}
+
+pub(super) async fn probed(
+    store: &impl Local,
+    name: &str,
+    patience_us: Micros,
+) -> Result<bool, Error> {
+    let operation = |slot: &mut Option<Bucket>, now| {
+        let changed = decide::probed(slot, patience_us, now);
+        (changed, Change::when(changed))
+    };
     store.update(name, operation).await
 }
 

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use paceline_core::script::{self, Call};
 use paceline_core::{
-    Ask, Booking, Group, Look, Lowered, Micros, Policy, Refused, Remaining, Suspension,
+    Ask, Booking, Group, Look, Lowered, Micros, Policy, Probed, Refused, Remaining, Suspension,
 };
 use redis::Value;
 
@@ -134,9 +134,10 @@ impl Redis {
         name: &str,
         by: u32,
         for_us: Micros,
+        patience_us: Micros,
         why: Suspension,
     ) -> Result<Refused, Error> {
-        let call = Call::Refused { by, for_us, why: &why };
+        let call = Call::Refused { by, for_us, patience_us, why: &why };
         let (numbers, _) = parts(self.call(name, &call).await?)?;
         script::refused(&numbers).map_err(unreadable)
     }
@@ -149,9 +150,19 @@ impl Redis {
         &self,
         name: &str,
         for_us: Micros,
+        patience_us: Micros,
         why: Suspension,
     ) -> Result<Micros, Error> {
-        number(self.call(name, &Call::Suspend { for_us, why: &why }).await?)
+        number(self.call(name, &Call::Suspend { for_us, patience_us, why: &why }).await?)
+    }
+
+    pub(crate) async fn probe(&self, name: &str, booking: Booking) -> Result<Probed, Error> {
+        let (numbers, _) = parts(self.call(name, &Call::Probe(booking)).await?)?;
+        script::probed(&numbers).map_err(unreadable)
+    }
+
+    pub(crate) async fn probed(&self, name: &str, patience_us: Micros) -> Result<bool, Error> {
+        flag(self.call(name, &Call::Probed { patience_us }).await?)
     }
 
     pub(crate) async fn resume(&self, name: &str) -> Result<bool, Error> {

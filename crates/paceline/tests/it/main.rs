@@ -16,6 +16,7 @@ mod neighbours;
 mod observe;
 #[cfg(feature = "tower")]
 mod pacer;
+mod probe;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 mod refusing_server;
 #[cfg(feature = "reqwest")]

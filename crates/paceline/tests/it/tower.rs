@@ -397,8 +397,18 @@ async fn c36_an_answer_stops_the_bucket_that_it_names_and_its_target_waits_for_t
         assert!(settled(tried_again.as_mut()).await.is_none());
         assert!(settled(waits.as_mut()).await.is_none());
     }
+    // One of them goes first; the other when that was no refusal, or seconds later.
+    world.arrived().answer(200, &[]);
+    assert!(world.is_quiet());
+    let mut answered = [false; 2];
+    for _ in 0..1_200 {
+        world.clock.advance(ms(5));
+        for (call, answered) in [&mut tried_again, &mut waits].into_iter().zip(&mut answered) {
+            *answered = *answered || settled(call.as_mut()).await.is_some();
+        }
+    }
     world.arrived();
-    world.arrived();
+    assert_eq!(answered.iter().filter(|answered| **answered).count(), 1);
 }
 
 #[tokio::test]

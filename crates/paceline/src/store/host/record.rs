@@ -11,7 +11,10 @@ use paceline_core::{Bare, Bucket, Clock, Level, Micros, Policy, Shape, State, Su
 
 const HAS_POLICY: u8 = 1;
 const HAS_SUSPENSION: u8 = 2;
-const HAS_BARE: u8 = 4;
+/// One call goes first, from the moment that follows.
+const HAS_PROBE: u8 = 4;
+/// Refusals without a time.
+const HAS_BARE: u8 = 8;
 const CREDIT: u8 = 0;
 const WINDOW: u8 = 1;
 
@@ -27,16 +30,18 @@ pub(super) struct Record {
 pub(super) fn encode(out: &mut Vec<u8>, name: &str, touched: Micros, bucket: &Bucket) {
     let Bucket { policy, keep_us, state } = bucket;
     let State { clock, at, made, suspension, levels, bare } = state;
-    let Clock { seen, paused, since, until } = clock;
+    let Clock { seen, paused, since, until, probe } = clock;
     for number in [touched, *keep_us, *seen, *paused, *since, *until, *at, *made] {
         out.extend_from_slice(&number.to_le_bytes());
     }
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-    out.push(
-        flag(policy.is_some(), HAS_POLICY)
-            | flag(suspension.is_some(), HAS_SUSPENSION)
-            | flag(*bare != Bare::default(), HAS_BARE),
-    );
+    let has_probe = flag(*probe != 0, HAS_PROBE);
+    let has_suspension = flag(suspension.is_some(), HAS_SUSPENSION);
+    let has_bare = flag(*bare != Bare::default(), HAS_BARE);
+    out.push(flag(policy.is_some(), HAS_POLICY) | has_suspension | has_probe | has_bare);
+    if *probe != 0 {
+        out.extend_from_slice(&probe.to_le_bytes());
+    }
     text(out, name);
     if let Some(policy) = policy {
         text(out, policy.as_str());
@@ -82,6 +87,7 @@ pub(super) fn decode(bytes: &[u8], known: Option<&Arc<Policy>>) -> Option<Record
     }
     let [touched, keep_us, seen, paused, since, until, at, made] = numbers;
     let [flags] = reader.take::<1>()?;
+    let probe = if flags & HAS_PROBE != 0 { reader.number()? } else { 0 };
     let name = reader.text()?.to_owned();
     let policy = if flags & HAS_POLICY != 0 {
         let text = reader.text()?;
@@ -111,7 +117,7 @@ pub(super) fn decode(bytes: &[u8], known: Option<&Arc<Policy>>) -> Option<Record
     if !reader.0.is_empty() {
         return None;
     }
-    let clock = Clock { seen, paused, since, until };
+    let clock = Clock { seen, paused, since, until, probe };
     let state = State { clock, at, made, suspension, levels, bare };
     Some(Record { name, touched, bucket: Bucket { policy, keep_us, state } })
 }
@@ -213,7 +219,7 @@ mod tests {
             now += 90_000;
         }
         let why = Suspension { reason: "käse".to_owned(), by: String::new() };
-        decide::suspend(&mut slot, 5_000_000, why, now);
+        decide::suspend(&mut slot, 5_000_000, 7_000_000, why, now);
         slot.unwrap()
     }
 
@@ -232,11 +238,11 @@ mod tests {
         buckets.push(Bucket::drained(Arc::new("window 5/s".parse().unwrap()), -5));
         let mut refused = Some(used("2/s, 7/m"));
         for by in [7, u32::MAX] {
-            decide::refused(&mut refused, by, 9, Suspension::default(), 1_790_000_007_000_000);
+            decide::refused(&mut refused, by, 9, 0, Suspension::default(), 1_790_000_007_000_000);
         }
         buckets.extend(refused);
         let mut nameless = None;
-        decide::suspend(&mut nameless, 5, Suspension::default(), i64::MAX / 4);
+        decide::suspend(&mut nameless, 5, 0, Suspension::default(), i64::MAX / 4);
         buckets.push(nameless.unwrap());
         for bucket in buckets {
             let wanted = Record { name: "a/b".to_owned(), touched: 77, bucket };

@@ -598,7 +598,7 @@ fn a_reason_is_kept_for_others_to_read() {
     let (clock, folder, host) = opened();
     let why = Suspension { reason: "r".repeat(256), by: "host/1".to_owned() };
     let name = "ä".repeat(128);
-    run(local::suspend(&host, &name, 60_000_000, why.clone())).unwrap();
+    run(local::suspend(&host, &name, 60_000_000, 0, why.clone())).unwrap();
     let look = run(local::look(&at(&folder, &clock), &name)).unwrap();
     assert_eq!(look.bucket.unwrap().state.suspension, Some(why));
     assert_eq!(host.list().unwrap(), [name]);

@@ -289,7 +289,7 @@ async fn a_hash_that_is_no_bucket_gets_the_same_words_and_nothing_of_the_kind_is
             store.batch(name, &policy("5/s"), &[]).await.unwrap_err(),
             store.look(name).await.unwrap_err(),
             store.set(name, &policy("5/s"), true).await.unwrap_err(),
-            store.suspend(name, 1_000_000, Suspension::default()).await.unwrap_err(),
+            store.suspend(name, 1_000_000, 0, Suspension::default()).await.unwrap_err(),
             store.resume(name).await.unwrap_err(),
             store.delete(name).await.unwrap_err(),
         ] {
@@ -308,7 +308,7 @@ async fn a_hash_that_is_no_bucket_gets_the_same_words_and_nothing_of_the_kind_is
     assert!(error.to_string().contains("?prefix="), "{error}");
 
     // Ours are deleted, without a policy and of a newer version, too.
-    store.suspend("bare", 60_000_000, Suspension::default()).await.unwrap();
+    store.suspend("bare", 60_000_000, 0, Suspension::default()).await.unwrap();
     assert!(store.delete("bare").await.unwrap());
     assert!(granted(take(&store, "api", &policy("5/s")).await));
     server.command(&["HSET", "paceline:{api}", "2 whatever", "0"]);
@@ -348,7 +348,7 @@ async fn c11_p4_every_path_leaves_an_expiry_and_repairs_one_that_is_missing() {
     expires(44_000);
     assert!(!granted(take(&store, "api", &slow).await));
     expires(44_000);
-    store.suspend("api", 60_000_000, Suspension::default()).await.unwrap();
+    store.suspend("api", 60_000_000, 0, Suspension::default()).await.unwrap();
     expires(100_000);
     assert!(!granted(take(&store, "api", &slow).await));
     expires(100_000);
@@ -362,7 +362,7 @@ async fn c11_p4_every_path_leaves_an_expiry_and_repairs_one_that_is_missing() {
     expires(1_000);
     store.set("api", &fast, true).await.unwrap();
     expires(300_000_000_000);
-    store.suspend("unused", 60_000_000, Suspension::default()).await.unwrap();
+    store.suspend("unused", 60_000_000, 0, Suspension::default()).await.unwrap();
     let ttl = server.command(&["PTTL", "paceline:{unused}"]).int().unwrap();
     assert!(ttl >= 59_000, "{ttl}");
 }
@@ -455,7 +455,7 @@ async fn does_everything(store: &Redis, name: &str) {
         panic!("granted");
     };
     assert!(store.give_back(name, booking).await.unwrap());
-    store.suspend(name, 1_000_000, Suspension::default()).await.unwrap();
+    store.suspend(name, 1_000_000, 0, Suspension::default()).await.unwrap();
     // In a Cluster words of another bucket's changes may still be under way.
     while words.next().await.expect("the subscription stands").name != name {}
     assert!(store.resume(name).await.unwrap());
@@ -485,19 +485,19 @@ async fn a_word_of_every_change_reaches_who_listens() {
     let policy = policy("5/s");
     take(&store, "api", &policy).await.unwrap();
     assert!(!store.resume("api").await.unwrap());
-    store.suspend("ap{i}", 1_000_000, Suspension::default()).await.unwrap();
+    store.suspend("ap{i}", 1_000_000, 0, Suspension::default()).await.unwrap();
     store.resume("ap{i}").await.unwrap();
     store.set("api", &super::tests::policy("7/s"), false).await.unwrap();
     store.set("api", &super::tests::policy("7/s"), false).await.unwrap();
     store.delete("api").await.unwrap();
     // Who is refused without a time, and who by that stops the bucket.
     for by in [1, 2] {
-        store.refused("bare", by, 1_000_000, Suspension::default()).await.unwrap();
+        store.refused("bare", by, 1_000_000, 0, Suspension::default()).await.unwrap();
     }
     // Another fleet's bucket is none of ours.
     let other = open(&server.url(), BOUND).await.unwrap();
-    other.suspend("api", 1_000_000, Suspension::default()).await.unwrap();
-    store.suspend("last", 1_000_000, Suspension::default()).await.unwrap();
+    other.suspend("api", 1_000_000, 0, Suspension::default()).await.unwrap();
+    store.suspend("last", 1_000_000, 0, Suspension::default()).await.unwrap();
     let mut heard = Vec::new();
     while heard.last().is_none_or(|word: &Word| word.name != "last") {
         heard.push(words.next().await.unwrap());

@@ -170,7 +170,7 @@ async fn a_word_of_a_change_on_one_node_is_heard_from_another() {
     let store = open(&cluster.url(), BOUND).await.unwrap();
     let mut words = store.words().await.unwrap();
     for name in names() {
-        store.suspend(&name, 1_000_000, Suspension::default()).await.unwrap();
+        store.suspend(&name, 1_000_000, 0, Suspension::default()).await.unwrap();
         assert_eq!(words.next().await.map(|word| word.name).as_ref(), Some(&name));
     }
 }
