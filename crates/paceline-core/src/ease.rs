@@ -22,6 +22,8 @@ use crate::Micros;
 pub const WHOLE: i64 = 1_000_000;
 /// The least pace: a sixty-fourth.
 pub const FLOOR: i64 = WHOLE / 64;
+/// Paces closer together than this are one.
+pub const STEP: i64 = 10_000;
 
 /// Windows after an episode in which the pace stays down, and those in which it would double then.
 const HOLD_WINDOWS: i64 = 2;
@@ -98,6 +100,34 @@ impl Ease {
         self.episode = Some(Episode {
             ceiling,
             low,
+            began_at: at,
+            began_paused: paused_us,
+            since: at,
+            is_open: true,
+            patience_us,
+        });
+    }
+
+    /// Somebody else has brought the pace down at `at`, to so many millionths of the policy's: what it
+    /// was at before is what was refused. `paused_us` as of [`refused`](Self::refused). Its own falls
+    /// are passed over.
+    pub fn fell(&mut self, from: i64, to: i64, at: Micros, paused_us: Micros) {
+        let first_patience = PATIENCE_LEAST_US.max(self.window_us.saturating_mul(PATIENCE_WINDOWS));
+        let (ceiling, patience_us) = match &self.episode {
+            Some(episode)
+                if (episode.low - to).abs() < STEP && at - episode.since < self.window_us =>
+            {
+                return;
+            }
+            Some(episode) if at - episode.since <= self.window_us => {
+                (episode.ceiling, episode.patience_us)
+            }
+            Some(episode) => (from, episode.patience_us),
+            None => (from, first_patience),
+        };
+        self.episode = Some(Episode {
+            ceiling,
+            low: to.clamp(FLOOR, WHOLE),
             began_at: at,
             began_paused: paused_us,
             since: at,
@@ -202,6 +232,28 @@ mod tests {
         };
         assert_eq!(climbed(6 * S), (640_000, 950_000));
         assert_eq!(climbed(6 * S + 1), (640_000, 760_000));
+    }
+
+    #[test]
+    fn who_hears_of_a_fall_goes_on_as_who_was_refused() {
+        let (mut one, mut other) = (Ease::new(5 * S), Ease::new(5 * S));
+        one.refused(0, 0);
+        other.fell(WHOLE, one.pace(0), 100_000, 0);
+        // Its own fall is no news to it.
+        one.fell(WHOLE, one.pace(0) - 1_000, 200_000, 0);
+        for ease in [&mut one, &mut other] {
+            ease.passed(4 * S);
+            assert_eq!(
+                [4, 14, 16, 19, 603, 700].map(|at| ease.pace(at * S)),
+                [800_000, 800_000, 864_000, 950_000, 950_000, WHOLE]
+            );
+        }
+        // Who comes later knows no ceiling, and stays until its patience is over.
+        let mut late = Ease::new(5 * S);
+        late.fell(640_000, 640_000, 0, 0);
+        late.passed(S);
+        assert_eq!([1, 500].map(|at| late.pace(at * S)), [640_000, 640_000]);
+        assert!(late.pace(700 * S) > 640_000);
     }
 
     #[test]

@@ -343,14 +343,14 @@ impl Policy {
         Self::build(self.quotas.iter().map(share).collect(), self.idle_us)
     }
 
-    /// The same policy at so many thousandths of its pace: limits and bursts are brought down, and
-    /// where whole tokens are too coarse for that the interval is lengthened instead.
+    /// The same policy at so many thousandths of its pace, or a little less: limits and bursts are
+    /// brought down, and where whole tokens are too coarse for that the interval is lengthened.
     ///
     /// ```
     /// # use paceline_core::Policy;
     /// let policy: Policy = "100/s burst 20, window 5/m".parse()?;
     /// let slower = policy.slowed(std::num::NonZeroU32::new(700).ok_or("not 0")?)?;
-    /// assert_eq!(slower.to_string(), "70/s burst 14, window 5/85715ms");
+    /// assert_eq!(slower.to_string(), "70/s burst 14, window 3/m");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -369,11 +369,15 @@ impl Policy {
             if quota.limit >= WHOLE_ENOUGH {
                 return Quota { shape, limit: part(quota.limit), ..*quota };
             }
+            // A window would still let all of its tokens out at once: it gets fewer of them, too.
+            let limit = if shape == Shape::Window { part(quota.limit) } else { quota.limit };
+            let whole = i128::from(limit) * i128::from(quota.interval_us);
+            let parts = (i128::from(quota.limit) * i128::from(permille)).max(1);
             // In whole milliseconds, for a person who reads it.
-            let (span_us, parts) = (i128::from(quota.interval_us), i128::from(permille));
-            let longer_ms = (span_us + parts - 1) / parts;
-            let interval_us = Micros::try_from(longer_ms * 1_000).unwrap_or(SPAN_MAX_US);
-            Quota { shape, interval_us, ..*quota }
+            let longer_ms = (whole + parts - 1) / parts;
+            let longer = Micros::try_from(longer_ms * 1_000).unwrap_or(SPAN_MAX_US);
+            let interval_us = longer.max(quota.interval_us);
+            Quota { shape, limit, interval_us, ..*quota }
         };
         Self::build(self.quotas.iter().map(slowed).collect(), self.idle_us)
     }

@@ -12,7 +12,7 @@
 //! | says that less is left than the bucket reckons with | the difference counts as spent by others, for the whole fleet, until the provider counts anew; more than that raises nothing |
 //! | says that what is left will be taken by calls that nothing can stop any more | the bucket is suspended until the provider counts anew |
 //! | states a limit, to a handle that is [`adaptive`](Bucket::adaptive) | it becomes the bucket's policy: a lower one at once, a higher one when three answers in a row have stated it for a window that the policy has, too, and never so in place of a pinned policy |
-//! | refuses an adaptive handle, and states no limit | the pace is eased: by three steps of a tenth, down to a tenth of the handle's own policy at most, and back by one step for every five minutes without a refusal; a step that is refused again waits twice as long |
+//! | refuses an adaptive handle, and states no limit | the pace is eased: it falls by a fifth to a half, down to a sixty-fourth of the handle's own policy at most, and climbs back to just below what was refused; more than that is tried again after ten minutes, and ever later where it is refused again |
 //! | is no refusal for rate, or comes from a cache | nothing |
 //!
 //! A success never ends a suspension: only its end does, or `resume`. What was learned stays for an

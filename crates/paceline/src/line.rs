@@ -2,7 +2,7 @@
 //! which place), and what is known of the bucket. The driver decides, in `paceline-core`; here it
 //! gets its time, its store and a task.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
@@ -41,6 +41,8 @@ pub(crate) struct Line {
     pub(crate) share_used: AtomicBool,
     /// Whether another policy binds than the last caller's own.
     other_policy: AtomicBool,
+    /// For how long the bucket has been suspended in all, as the last batch told.
+    paused_us: AtomicI64,
     /// Whether somebody was refused without a time, so that who passes says so.
     doubted: AtomicBool,
     #[cfg(feature = "http")]
@@ -106,6 +108,7 @@ impl Line {
             share: Mutex::default(),
             share_used: AtomicBool::new(false),
             other_policy: AtomicBool::new(false),
+            paused_us: AtomicI64::new(0),
             doubted: AtomicBool::new(shared.doubts_first),
             #[cfg(feature = "http")]
             heard: Mutex::default(),
@@ -146,6 +149,12 @@ impl Line {
     #[cfg(feature = "http")]
     pub(crate) fn is_other_policy(&self) -> bool {
         self.other_policy.load(Ordering::Relaxed)
+    }
+
+    /// For how long the bucket has been suspended in all, as far as is known here.
+    #[cfg(feature = "http")]
+    pub(crate) fn paused_us(&self) -> Micros {
+        self.paused_us.load(Ordering::Relaxed)
     }
 
     /// The bucket's policy, as far as is known here.
@@ -486,6 +495,8 @@ impl Line {
             Ok(Batched { batch, policy: stored, doubted }) => {
                 #[allow(clippy::cast_precision_loss, reason = "a gauge")]
                 self.meters.suspended.set(batch.sight.left as f64 / 1e6);
+                let paused_us = batch.sight.now - batch.sight.bucket_time;
+                self.paused_us.store(paused_us, Ordering::Relaxed);
                 let policy = stored.clone().unwrap_or_else(|| Arc::clone(own));
                 waiting.driver.answered(&batch, &policy, now);
                 let events = waiting.driver.events();

@@ -1,197 +1,265 @@
-//! Easing: a provider that refuses although its quota as we know it is kept has another one. Then the
-//! pace is brought down by a factor, and climbs back slowly.
+//! Easing: a provider that refuses and states no limit, although its quota as we know it is kept, has
+//! another one. What pace it lets pass is found by [`Ease`]; here that becomes the bucket's policy.
 //!
-//! Down goes three steps of a tenth each, never below a tenth of the policy that this process brings;
-//! back goes one step when nothing was refused for a while, never above that policy. A step that was
-//! refused again is not tried again for twice as long. The steps are policies in themselves, made
-//! of the process's own, so who comes later knows an eased policy when it sees one and climbs on; and
-//! burst and pace go down together, so no wait is reckoned from an old size (C18).
+//! An eased policy is the process's own at so many thousandths of its pace. So nothing more is stored:
+//! every process of the fleet sees by the policy that binds how far it is eased, who came later as who
+//! was refused; and burst and pace go down together, so no wait is reckoned from an old size (C18).
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
+use paceline_core::ease::{Ease, STEP, WHOLE};
 use paceline_core::{Micros, Policy};
 
 use super::learn::KEPT;
 
-/// A step is so many thousandths of the one above it.
-const STEP_PERMILLE: u32 = 900;
-/// Steps down for a refusal.
-const STEPS_DOWN: u32 = 3;
-/// The lowest: about a tenth of the whole pace.
-const STEPS_MAX: u32 = 22;
-/// Without a refusal for so long, a step up; doubled with each step that was refused again.
-const CLIMB_AFTER_US: Micros = 300_000_000;
-const CLIMB_AFTER_MOST_US: Micros = 86_400_000_000;
-/// A refusal so soon behind a change of the policy is about the pace before it.
+/// A pace is set in so many millionths.
+const PART: i64 = WHOLE / 1_000;
+
+/// A refusal so soon behind the last is of a call that was under way.
 const SETTLES_US: Micros = 1_000_000;
 
 /// Of one bucket in this process.
 #[derive(Debug, Default)]
 pub(crate) struct Easing {
-    /// The step the bucket was on when last seen, and since when.
-    seen: Option<(u32, Micros)>,
-    /// The last refusal.
-    refused_at: Option<Micros>,
-    /// The step that was reached by climbing: one that is refused goes back by one.
-    climbed: Option<u32>,
-    /// How often a climb was refused.
-    setbacks: u32,
+    ease: Option<Ease>,
+    /// The policy that was seen to bind last, and which part of the own pace it is.
+    seen: Option<(Arc<Policy>, i64)>,
+    /// The last refusal here, on the steady clock.
+    refused_at: Micros,
+}
+
+/// What is known when an answer comes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scene<'a> {
+    /// The process's own policy, and the one that binds.
+    pub(super) own: &'a Policy,
+    pub(super) binding: &'a Arc<Policy>,
+    /// For how long the bucket has been suspended in all.
+    pub(super) paused_us: Micros,
+    /// On the steady clock.
+    pub(super) now: Micros,
 }
 
 impl Easing {
-    /// The provider has refused although the bucket's policy `stored` was kept: the policy to go on
-    /// with. `own` is the process's own, `now` on the steady clock.
-    pub(crate) fn refused(&mut self, own: &Policy, stored: &Policy, now: Micros) -> Option<Policy> {
-        let (step, since) = self.see(own, stored, now)?;
-        let fresh = now - since < SETTLES_US && self.seen.is_some() && step > 0;
-        self.refused_at = Some(now);
-        if fresh {
-            return None;
+    /// The provider has refused although the bucket's policy was kept: the policy to go on with. Where
+    /// this has stopped the bucket `anew`, somebody in the fleet has passed since the last refusal.
+    pub(super) fn refused(&mut self, scene: Scene<'_>, anew: bool) -> Option<Policy> {
+        let on = self.see(scene)?;
+        let Scene { own, binding, paused_us, now } = scene;
+        let ease = self.ease.get_or_insert_with(|| Ease::new(window_us(own)));
+        if anew && now - self.refused_at >= SETTLES_US {
+            ease.passed(now);
         }
-        let down = if self.climbed == Some(step) {
-            self.setbacks = self.setbacks.saturating_add(1);
-            1
-        } else {
-            STEPS_DOWN
-        };
-        self.climbed = None;
-        let next = (step + down).min(STEPS_MAX);
-        (next > step).then(|| self.go_to(own, next, now)).flatten()
+        ease.refused(now, paused_us);
+        self.refused_at = now;
+        let pace = ease.pace(now);
+        (pace < on).then(|| at_pace(own, pace, binding)).flatten()
     }
 
-    /// A call has passed: a step up, where it is time for one.
-    pub(crate) fn passed(&mut self, own: &Policy, stored: &Policy, now: Micros) -> Option<Policy> {
-        let (step, since) = self.see(own, stored, now)?;
-        let quiet_since = self.refused_at.map_or(since, |at| at.max(since));
-        let after = CLIMB_AFTER_US.saturating_mul(1 << self.setbacks.min(12));
-        if step == 0 || now - quiet_since < after.min(CLIMB_AFTER_MOST_US) {
-            return None;
+    /// A call has passed that was sent so long ago: the policy to go on with, where it is time to climb.
+    pub(super) fn passed(&mut self, scene: Scene<'_>, age_us: Micros) -> Option<Policy> {
+        let on = self.see(scene)?;
+        let Scene { own, binding, now, .. } = scene;
+        let ease = self.ease.as_mut()?;
+        if now - age_us >= self.refused_at {
+            ease.passed(now);
         }
-        self.climbed = Some(step - 1);
-        self.go_to(own, step - 1, now)
+        let pace = ease.pace(now);
+        let is_worth_it = pace >= on + 2 * STEP || pace == WHOLE && on < WHOLE;
+        is_worth_it.then(|| at_pace(own, pace, binding)).flatten()
     }
 
-    /// The step that the bucket is on and since when this process knows; `None` where its policy is
-    /// none of ours.
-    fn see(&mut self, own: &Policy, stored: &Policy, now: Micros) -> Option<(u32, Micros)> {
-        if let Some((step, since)) = self.seen
-            && is_on(own, step, stored)
+    /// Which part of the own pace the binding policy is; `None` where it is none of ours.
+    fn see(&mut self, scene: Scene<'_>) -> Option<i64> {
+        let Scene { own, binding, paused_us, now } = scene;
+        if let Some((policy, on)) = &self.seen
+            && Arc::ptr_eq(policy, binding)
         {
-            return Some((step, since));
+            return Some(*on);
         }
-        let step = (0..=STEPS_MAX).find(|step| is_on(own, *step, stored))?;
-        self.seen = Some((step, now));
-        Some((step, now))
-    }
-
-    fn go_to(&mut self, own: &Policy, step: u32, now: Micros) -> Option<Policy> {
-        self.seen = Some((step, now));
-        eased(own, step)
-    }
-}
-
-fn is_on(own: &Policy, step: u32, stored: &Policy) -> bool {
-    match step {
-        0 => own.quotas() == stored.quotas(),
-        _ => eased(own, step).is_some_and(|eased| eased.quotas() == stored.quotas()),
+        let on = pace_of(own, binding)?;
+        let before = self.seen.replace((Arc::clone(binding), on)).map(|(_, before)| before);
+        // Who has just come sees how far it is eased, and not since when.
+        let from = before.unwrap_or(on);
+        if on < from || before.is_none() && on < WHOLE {
+            let ease = self.ease.get_or_insert_with(|| Ease::new(window_us(own)));
+            ease.fell(from, on, now, paused_us);
+        }
+        Some(on)
     }
 }
 
-/// The policy so many steps below.
-fn eased(own: &Policy, step: u32) -> Option<Policy> {
-    let thousand = 1_000_u64;
-    let permille = (0..step).fold(thousand, |it, _| it * u64::from(STEP_PERMILLE) / thousand);
-    let permille = NonZeroU32::new(u32::try_from(permille).ok()?)?;
-    let slowed = if step == 0 { own.clone() } else { own.slowed(permille).ok()? };
+/// What counts as a window: the policy's longest interval.
+fn window_us(own: &Policy) -> Micros {
+    let longest = own.quotas().iter().map(|quota| quota.interval()).max().unwrap_or_default();
+    Micros::try_from(longest.as_micros()).unwrap_or(Micros::MAX / 4)
+}
+
+/// The policy at that pace, where it is another than the one that binds.
+fn at_pace(own: &Policy, pace: i64, binding: &Policy) -> Option<Policy> {
+    let policy = slowed(own, pace / PART)?;
     let idle = own.idle().max(KEPT);
-    slowed.with_idle(idle).ok()
+    let policy = policy.with_idle(idle).ok()?;
+    (policy.quotas() != binding.quotas()).then_some(policy)
+}
+
+fn slowed(own: &Policy, permille: i64) -> Option<Policy> {
+    if permille >= 1_000 {
+        return Some(own.clone());
+    }
+    let permille = NonZeroU32::new(u32::try_from(permille).ok()?)?;
+    own.slowed(permille).ok()
+}
+
+/// Which part of its pace a policy is, in millionths; the highest of those that make the same one.
+fn pace_of(own: &Policy, policy: &Policy) -> Option<i64> {
+    if own.quotas() == policy.quotas() {
+        return Some(WHOLE);
+    }
+    let (whole, part) = (own.quotas().first()?, policy.quotas().first()?);
+    if own.quotas().len() != policy.quotas().len() || whole.limit() == 0 {
+        return None;
+    }
+    // Rounding in whole tokens and milliseconds makes it a little less than asked for.
+    let rate = f64::from(part.limit()) / f64::from(whole.limit())
+        * (whole.interval().as_secs_f64() / part.interval().as_secs_f64());
+    #[allow(clippy::cast_possible_truncation, reason = "far below 2^53, or no match is found")]
+    let least = (rate * 1_000.0).floor() as i64;
+    let span = 1_000 / i64::from(whole.limit().max(1)) + 2;
+    let mut fitting = (least..=least + span).rev().filter(|it| (1..1_000).contains(it));
+    let fits = |permille: &i64| {
+        slowed(own, *permille).is_some_and(|slowed| slowed.quotas() == policy.quotas())
+    };
+    fitting.find(fits).map(|permille| permille * PART)
 }
 
 #[cfg(test)]
 mod tests {
+    use paceline_core::ease::FLOOR;
+
     use super::*;
 
     const SECOND: Micros = 1_000_000;
 
-    fn policy(text: &str) -> Policy {
-        text.parse().unwrap()
+    fn policy(text: &str) -> Arc<Policy> {
+        Arc::new(text.parse().unwrap())
+    }
+
+    /// A fleet of some processes on one policy.
+    struct Fleet {
+        own: Arc<Policy>,
+        binding: Arc<Policy>,
+        processes: Vec<Easing>,
+        now: Micros,
+    }
+
+    impl Fleet {
+        fn new(own: &str, processes: usize) -> Self {
+            let own = policy(own);
+            let processes = (0..processes).map(|_| Easing::default()).collect();
+            Self { binding: Arc::clone(&own), own, processes, now: 0 }
+        }
+
+        fn limit(&self) -> u32 {
+            self.binding.quotas()[0].limit()
+        }
+
+        fn hears(&mut self, process: usize, passes: bool) {
+            let scene =
+                Scene { own: &self.own, binding: &self.binding, paused_us: 0, now: self.now };
+            let easing = &mut self.processes[process];
+            let policy =
+                if passes { easing.passed(scene, 0) } else { easing.refused(scene, false) };
+            if let Some(policy) = policy {
+                self.binding = Arc::new(policy);
+            }
+        }
     }
 
     #[test]
-    fn a_fleet_at_twice_the_quota_settles_below_it_after_three_refusals() {
-        let own = policy("strict 100/s");
-        let (mut easing, mut stored, mut now) = (Easing::default(), own.clone(), 0);
-        let mut limits = Vec::new();
-        while stored.quotas()[0].limit() > 50 {
-            now += 2 * SECOND;
-            stored = easing.refused(&own, &stored, now).unwrap();
-            limits.push(stored.quotas()[0].limit());
+    fn whoever_is_refused_all_go_on_from_there_and_settle_just_below_what_passes() {
+        let mut fleet = Fleet::new("strict 200/s", 3);
+        let (mut refusals, mut last) = (0, 0);
+        for step in 0..6_000 {
+            fleet.now += SECOND / 10;
+            // The provider lets 100 a second pass, and refuses some at the end of a second.
+            let refuses = fleet.limit() > 100 && step % 10 > 7;
+            fleet.hears(step % 3, !refuses);
+            if refuses {
+                (refusals, last) = (refusals + 1, step);
+            }
         }
-        assert_eq!(limits, [72, 53, 38]);
+        assert!(refusals <= 20 && last < 600, "{refusals}, the last at {last}");
+        assert!((90..=100).contains(&fleet.limit()), "{}", fleet.binding);
     }
 
     #[test]
     fn refusals_of_calls_that_were_under_way_count_once() {
-        let own = policy("strict 100/s");
-        let mut easing = Easing::default();
-        let eased = easing.refused(&own, &own, 0).unwrap();
+        let mut fleet = Fleet::new("strict 100/s", 2);
         for step in 0..100 {
-            assert_eq!(easing.refused(&own, &eased, step * 10_000), None);
+            fleet.now = step * 10_000;
+            fleet.hears(usize::from(step % 2 == 0), false);
         }
-        // Another process sees the eased policy first by a refusal of its own.
-        assert!(Easing::default().refused(&own, &eased, 0).is_none());
+        assert_eq!(fleet.limit(), 80);
     }
 
     #[test]
-    fn it_climbs_back_step_by_step_and_tries_what_was_refused_again_ever_later() {
-        let own = policy("strict 100/s");
+    fn an_answer_to_a_call_from_before_the_refusal_ends_nothing() {
         let mut easing = Easing::default();
-        let mut stored = easing.refused(&own, &own, 0).unwrap();
-        let (mut now, mut tried) = (0, Vec::new());
-        // The provider lets 80 pass.
-        while tried.len() < 6 {
-            now += SECOND;
-            if let Some(next) = easing.passed(&own, &stored, now) {
-                stored = next;
-                if stored.quotas()[0].limit() > 80 {
-                    tried.push(now / SECOND);
-                    now += 3 * SECOND;
-                    stored = easing.refused(&own, &stored, now).unwrap();
-                    assert_eq!(stored.quotas()[0].limit(), 72);
-                }
-            }
-        }
-        let between: Vec<_> = tried.windows(2).map(|two| (two[1] - two[0]) / 100).collect();
-        assert_eq!(between, [6, 12, 24, 48, 96]);
+        let own = policy("strict 100/s");
+        let scene = |binding, now| Scene { own: &own, binding, paused_us: 0, now };
+        let eased = Arc::new(easing.refused(scene(&own, SECOND), false).unwrap());
+        assert_eq!(easing.passed(scene(&eased, 2 * SECOND), 2 * SECOND), None);
+        // Still the same episode.
+        assert_eq!(easing.refused(scene(&eased, 3 * SECOND), false), None);
+        assert_eq!(easing.passed(scene(&eased, 4 * SECOND), SECOND), None);
+        assert!(easing.refused(scene(&eased, 5 * SECOND), false).is_some());
     }
 
     #[test]
-    fn c18_it_is_bounded_both_ways_and_burst_and_pace_go_together() {
-        let own = policy("950000/m burst 200000");
-        let (mut easing, mut stored, mut now) = (Easing::default(), own.clone(), 0);
-        for _ in 0..20 {
-            now += 10 * SECOND;
-            stored = easing.refused(&own, &stored, now).unwrap_or(stored);
+    fn c18_it_is_bounded_both_ways_and_who_comes_later_climbs_on() {
+        let mut fleet = Fleet::new("950000/m burst 200000", 1);
+        for _ in 0..200 {
+            fleet.now += 100 * SECOND;
+            fleet.hears(0, false);
+            fleet.now += SECOND;
+            fleet.hears(0, true);
         }
-        let quota = stored.quotas()[0];
-        assert!((85_000..110_000).contains(&quota.limit()), "{stored}");
-        assert!(quota.cost_max() * 4 < quota.limit(), "{stored}");
-        while stored != own {
-            now += 86_400 * SECOND;
-            match easing.passed(&own, &stored, now) {
-                Some(next) => stored = next,
-                None => break,
+        let quota = fleet.binding.quotas()[0];
+        let floor = 950_000 * FLOOR / WHOLE;
+        assert!((floor - 1_000..=floor + 1_000).contains(&i64::from(quota.limit())), "{quota}");
+        assert!(quota.cost_max() * 4 < quota.limit(), "{quota}");
+        fleet.processes = vec![Easing::default()];
+        for _ in 0..3_000 {
+            fleet.now += 60 * SECOND;
+            fleet.hears(0, true);
+        }
+        assert_eq!(fleet.binding.quotas(), fleet.own.quotas());
+    }
+
+    #[test]
+    fn every_pace_is_recognised_by_its_policy_also_of_few_tokens() {
+        for text in ["strict 100/s", "strict 7/s", "window 1/m", "5000/h burst 100, window 30/m"] {
+            let own = policy(text);
+            for permille in 16..1_000 {
+                let policy = slowed(&own, permille).unwrap();
+                let pace = pace_of(&own, &policy);
+                assert!(
+                    pace.is_some_and(|it| it >= permille * PART),
+                    "{text}: {permille}, {pace:?}"
+                );
             }
+            assert_eq!(pace_of(&own, &own), Some(WHOLE));
         }
-        assert_eq!(stored.quotas(), own.quotas());
-        assert_eq!(easing.passed(&own, &stored, now + 86_400 * SECOND), None);
     }
 
     #[test]
     fn a_policy_that_somebody_else_has_set_is_left_alone() {
-        let (own, other) = (policy("strict 100/s"), policy("strict 30/s"));
+        let (own, other) = (policy("strict 100/s"), policy("window 30/s, 4/m"));
         let mut easing = Easing::default();
-        assert_eq!(easing.refused(&own, &other, 0), None);
-        assert_eq!(easing.passed(&own, &other, 1_000_000 * SECOND), None);
+        let scene = |now| Scene { own: &own, binding: &other, paused_us: 0, now };
+        assert_eq!(easing.refused(scene(0), true), None);
+        assert_eq!(easing.passed(scene(1_000_000 * SECOND), 0), None);
     }
 }

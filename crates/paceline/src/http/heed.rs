@@ -7,7 +7,7 @@ use paceline_core::{Micros, Policy, Remaining, Suspension as Why};
 use paceline_http::{Answer, Basis, Profile, Reading, Refusal, Suspension, read};
 
 use super::back_off::{BackOffs, Steps};
-use super::ease::Easing;
+use super::ease::{Easing, Scene};
 use super::learn::{Learning, Sent};
 use super::{Observed, Response};
 use crate::bucket::Bucket;
@@ -167,7 +167,7 @@ impl Bucket {
     ) -> (Steps, Untold) {
         let line = &self.line;
         let refused = reading.answer.is_rate();
-        let stored = line.binding();
+        let binding = line.binding();
         let told = !line.shared.store.answers_later() && !line.shared.store.likes_crowds()
             || line.shared.is_told();
         let mut heard = line.heard();
@@ -182,25 +182,30 @@ impl Bucket {
         };
         let mut untold = Untold { passed: passed && line.ends_doubt(), ..Untold::default() };
         let adapts = self.adapts && profile.adapts();
-        let mut policy = if adapts { learning.policy(&stored, reading, now) } else { None };
+        let mut policy = if adapts { learning.policy(&binding, reading, now) } else { None };
         let tells_left = reading.limits.iter().any(|limit| limit.remaining.is_some());
         if adapts && policy.is_none() {
             // A refusal that says what is left is of a quota that others spend, too.
             let is_rate = reading.answer == Answer::Refused(Refusal::Rate);
             let stated = reading.suspension.is_some();
+            let scene = self.scene(&binding, now);
             if is_rate && stated && !tells_left {
-                policy = easing.refused(&self.policy, &stored, now);
+                policy = easing.refused(scene, false);
             } else if passed {
-                policy = easing.passed(&self.policy, &stored, now);
+                policy = easing.passed(scene, sent.map_or(0, |sent| sent.age_us));
             }
         }
         if policy.is_some() {
             learning.learns(now);
         } else if tells_left {
-            untold.remaining = learning.remaining(&stored, reading, sent, told, now);
+            untold.remaining = learning.remaining(&binding, reading, sent, told, now);
         }
-        untold.policy = policy.map(|policy| (stored, Arc::new(policy)));
+        untold.policy = policy.map(|policy| (binding, Arc::new(policy)));
         (steps, untold)
+    }
+
+    fn scene<'a>(&'a self, binding: &'a Arc<Policy>, now: Micros) -> Scene<'a> {
+        Scene { own: &self.policy, binding, paused_us: self.line.paused_us(), now }
     }
 
     /// Tells the store in the background.
@@ -308,10 +313,10 @@ impl Bucket {
         line.changed();
         let may_ease = self.adapts && profile.adapts();
         if refused.stops && may_ease && answer == Answer::Refused(Refusal::Rate) {
-            let stored = line.binding();
-            let now = line.shared.clock.steady();
-            let eased = line.heard().easing.refused(&self.policy, &stored, now);
-            let policy = eased.map(|policy| (stored, Arc::new(policy)));
+            let binding = line.binding();
+            let scene = self.scene(&binding, line.shared.clock.steady());
+            let eased = line.heard().easing.refused(scene, true);
+            let policy = eased.map(|policy| (binding, Arc::new(policy)));
             self.tell(Untold { policy, ..Untold::default() }, status);
         }
         let left = micros(refused.left_us);
