@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use paceline_core::decide;
-use paceline_core::{Ask, Bucket, Cause, Decision, Micros, Policy};
+use paceline_core::{Ask, Bucket, Cause, Cost, Decision, Micros, Policy};
 
 const START: Micros = 1_790_000_000_123_456;
 const S: Micros = 1_000_000;
@@ -20,18 +20,19 @@ impl Case {
         Self { policy: Arc::new(policy.parse().unwrap()), slot: None }
     }
 
-    fn take(&mut self, cost: i64, at: Micros) -> Decision {
-        decide::take(&mut self.slot, &self.policy, Ask { cost, wait_max_us: 0 }, START + at)
+    fn take(&mut self, cost: impl Into<Cost>, at: Micros) -> Decision {
+        let ask = Ask { cost: cost.into(), wait_max_us: 0 };
+        decide::take(&mut self.slot, &self.policy, ask, START + at)
     }
 
     #[track_caller]
-    fn allowed(&mut self, cost: i64, at: Micros) {
+    fn allowed(&mut self, cost: impl Into<Cost>, at: Micros) {
         let decision = self.take(cost, at);
         assert!(matches!(decision, Decision::Granted { wait_us: 0, .. }), "{decision:?}");
     }
 
     #[track_caller]
-    fn denied(&mut self, cost: i64, at: Micros, retry_after_us: Micros) {
+    fn denied(&mut self, cost: impl Into<Cost>, at: Micros, retry_after_us: Micros) {
         let cause = match self.take(cost, at) {
             Decision::Denied { retry_after_us: told, cause } if told == retry_after_us => cause,
             other => panic!("{other:?}"),

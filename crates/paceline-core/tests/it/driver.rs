@@ -30,7 +30,7 @@ impl Process {
         let settings = Settings { lookahead_us: 1_000_000, seed: 1 };
         let mut driver = Driver::new(settings);
         for waiter in 1..=waiters {
-            driver.join(waiter, 1, None, 0);
+            driver.join(waiter, 1.into(), None, 0);
         }
         Self {
             driver,
@@ -133,7 +133,7 @@ fn an_answer_that_was_held_up_is_of_the_past() {
     let mut process = Process::new("strict 10/s guard 50ms", MS, 1);
     process.run(200 * MS);
     assert_eq!(process.gone, [(1, MS)]);
-    process.driver.join(2, 1, None, process.now);
+    process.driver.join(2, 1.into(), None, process.now);
     process.run(200 * MS + MS / 2);
     assert!(process.flight.is_some());
     // Granted for the moment the store was asked at, and read 90 ms later.

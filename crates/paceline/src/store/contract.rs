@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use paceline_core::{Ask, Booking, Bucket, Cause, Decision, Policy, Standing, Suspension};
+use paceline_core::{Ask, Booking, Bucket, Cause, Cost, Decision, Policy, Standing, Suspension};
 use serde_json::{Value, json};
 
 use crate::clock::ManualClock;
@@ -61,15 +61,15 @@ impl Tested {
         &self,
         name: &str,
         policy: &Arc<Policy>,
-        cost: i64,
+        cost: impl Into<Cost>,
         wait_max_us: i64,
     ) -> Decision {
-        let ask = Ask { cost, wait_max_us };
+        let ask = Ask { cost: cost.into(), wait_max_us };
         self.store.take(name, policy, ask).await.unwrap().decision
     }
 
     /// Takes `cost` now; whether it was granted.
-    async fn takes(&self, name: &str, policy: &Arc<Policy>, cost: i64) -> bool {
+    async fn takes(&self, name: &str, policy: &Arc<Policy>, cost: impl Into<Cost>) -> bool {
         matches!(self.take(name, policy, cost, 0).await, Decision::Granted { wait_us: 0, .. })
     }
 
@@ -133,7 +133,8 @@ pub(crate) async fn every_trace_of_the_vectors_passes(tested: Tested) {
             tested.clock.set(number("now_us"));
             let got = match op["op"].as_str().unwrap() {
                 "take" => {
-                    answer(tested.take(&name, &own, number("cost"), number("wait_max_us")).await)
+                    let cost = u32::try_from(number("cost")).unwrap();
+                    answer(tested.take(&name, &own, cost, number("wait_max_us")).await)
                 }
                 "suspend" => {
                     let left = tested.store.suspend(&name, number("for_us"), why("trace")).await;
@@ -186,7 +187,7 @@ pub(crate) async fn a_bucket_is_made_by_the_first_call_that_is_granted(tested: T
 }
 
 pub(crate) async fn what_only_looks_makes_no_bucket(tested: Tested) {
-    let booking = Booking { cost: 1, granted_at: START, due: START, before: START };
+    let booking = Booking { cost: 1.into(), granted_at: START, due: START, before: START };
     assert_eq!(tested.standing("api", &policy("5/s"), booking).await, Standing::Void);
     assert!(!tested.store.give_back("api", booking).await.unwrap());
     assert!(!tested.store.resume("api").await.unwrap());
@@ -204,7 +205,7 @@ pub(crate) async fn c23_parallel_first_calls_get_the_burst_and_no_more(tested: T
         let calls: Vec<_> = (0..50)
             .map(|_| {
                 let (store, ten) = (Arc::clone(&tested.store), Arc::clone(&ten));
-                let ask = Ask { cost: 1, wait_max_us: 0 };
+                let ask = Ask { cost: 1.into(), wait_max_us: 0 };
                 tokio::spawn(async move { store.take(&format!("api {round}"), &ten, ask).await })
             })
             .collect();
@@ -278,7 +279,7 @@ pub(crate) async fn c16_an_equal_policy_changes_nothing(tested: Tested) {
 
 pub(crate) async fn c17_a_new_policy_binds_every_caller_on_its_next_call(tested: Tested) {
     let own = policy("100/m");
-    let ask = Ask { cost: 1, wait_max_us: 0 };
+    let ask = Ask { cost: 1.into(), wait_max_us: 0 };
     let taken = tested.store.take("api", &own, ask).await.unwrap();
     assert_eq!(taken.policy, None, "its own");
     assert!(tested.store.set("api", &policy("10/m"), false).await.unwrap());

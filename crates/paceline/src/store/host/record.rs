@@ -188,7 +188,7 @@ mod tests {
         let policy: Arc<Policy> = Arc::new(policy.parse().unwrap());
         let (mut slot, mut now) = (None, 1_790_000_000_000_000);
         for _ in 0..70 {
-            decide::take(&mut slot, &policy, Ask { cost: 1, wait_max_us: 10_000_000 }, now);
+            decide::take(&mut slot, &policy, Ask { cost: 1.into(), wait_max_us: 10_000_000 }, now);
             now += 90_000;
         }
         let why = Suspension { reason: "käse".to_owned(), by: String::new() };

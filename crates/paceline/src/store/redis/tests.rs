@@ -44,7 +44,7 @@ fn policy(text: &str) -> Arc<Policy> {
 }
 
 async fn take(store: &Redis, name: &str, policy: &Arc<Policy>) -> Result<Decision, Error> {
-    Ok(store.take(name, policy, Ask { cost: 1, wait_max_us: 0 }).await?.decision)
+    Ok(store.take(name, policy, Ask { cost: 1.into(), wait_max_us: 0 }).await?.decision)
 }
 
 fn granted(decision: Result<Decision, Error>) -> bool {
@@ -339,7 +339,7 @@ async fn c11_p4_every_path_leaves_an_expiry_and_repairs_one_that_is_missing() {
         assert!(ttl >= least, "{ttl} ms, at least {least}");
         server.command(&["PERSIST", key]);
     };
-    let ask = Ask { cost: 3, wait_max_us: 0 };
+    let ask = Ask { cost: 3.into(), wait_max_us: 0 };
     let Decision::Granted { booking, .. } = store.take("api", &slow, ask).await.unwrap().decision
     else {
         panic!("granted");
@@ -416,7 +416,7 @@ async fn another_processes_policy_is_told_with_the_decision() {
     let store = open(&server.url(), BOUND).await.unwrap();
     let (mine, set) = (policy("100/m"), policy("10/m, window 50/h"));
     store.set("api", &set, true).await.unwrap();
-    let ask = Ask { cost: 11, wait_max_us: 0 };
+    let ask = Ask { cost: 11.into(), wait_max_us: 0 };
     let taken = store.take("api", &mine, ask).await.unwrap();
     assert_eq!(taken.decision, Decision::Never { cost_max: 10, quota: 1 });
     assert_eq!(taken.policy, Some(set));
@@ -440,7 +440,7 @@ fn rights() -> Vec<&'static str> {
 /// Every operation of the store, on a bucket of that name.
 async fn does_everything(store: &Redis, name: &str) {
     let policy = policy("5/s, window 10/m guard 1s");
-    let ask = Ask { cost: 2, wait_max_us: 0 };
+    let ask = Ask { cost: 2.into(), wait_max_us: 0 };
     let mut words = store.words().await.unwrap();
     let Decision::Granted { booking, .. } = store.take(name, &policy, ask).await.unwrap().decision
     else {
