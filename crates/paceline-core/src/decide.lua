@@ -151,7 +151,7 @@ if clock then
   local first, second
   if buckets == 1 and numbers[3] >= 0 then
     seen, first = match(clock, '^(%S+) (%-?%d+)$')
-  elseif buckets == 2 and quotas == 2 then
+  elseif buckets == 2 and quotas == 2 and plan then
     seen, first, second = match(clock, '^(%S+) (%-?%d+) (%-?%d+)$')
   end
   if second then
