@@ -232,9 +232,11 @@ impl Call<'_> {
     /// repayment. What would take more steps is refused as what can never pass.
     ///
     /// The provider sees the whole call at once, so it must be one that lets a call through that is
-    /// larger than its limit. Dropped unspent, the permit gives all of it back. Dropped while it waits,
-    /// or while the store is asked for the rest, so does the call; a process that dies in between
-    /// leaves charged what was charged.
+    /// larger than its limit. Dropped unspent, the permit gives all of it back, and so does the call
+    /// that is dropped or fails while the store is asked for the rest; a process that dies in between
+    /// leaves charged what was charged. What other quotas would have brought until the repayment is
+    /// taken back with it, also where they were full before its end: they may then hold less than if
+    /// nothing had been borrowed, never more.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use paceline_core::driver::{Driver, Event, Next, Settings};
-use paceline_core::{Bucket, Group, Micros, Policy, Suspension, decide};
+use paceline_core::{Bucket, Cost, Group, Micros, Policy, Suspension, Unit, decide};
 
 /// The store's time less the process's.
 const APART: Micros = 1_790_000_000_000_000;
@@ -198,4 +198,57 @@ fn c38_a_suspension_that_was_told_of_stops_who_has_a_place_in_sight() {
     assert_eq!(process.gone.len(), 1);
     process.run(900 * MS);
     assert_eq!(process.gone.len(), 3);
+}
+
+#[test]
+fn calls_of_several_units_go_as_soon_as_all_their_quotas_let_them() {
+    // By tokens one of them goes every 2 s, by requests ten a second would.
+    for policy in ["10/s, 600/m burst 40 of tokens", "600/m burst 40 of tokens, window 10/s"] {
+        let mut process = Process::new(policy, MS, 0);
+        for waiter in 1..=6 {
+            let cost = Cost::requests(1).and(Unit::Tokens, 20);
+            process.driver.join(waiter, cost, None, 0);
+        }
+        process.run(20_000 * MS);
+        let gone: Vec<_> = process.gone.iter().map(|(_, at)| at / (500 * MS)).collect();
+        assert_eq!(gone, [0, 0, 4, 8, 12, 16], "{policy}: {:?}", process.gone);
+    }
+    // Each in its turn, whatever each takes; who takes no tokens waits for those before it alone.
+    let mut process = Process::new("10/s, 600/m burst 40 of tokens", MS, 0);
+    for waiter in 1..=8 {
+        let tokens = if waiter % 2 == 0 { 20 } else { 0 };
+        let cost = Cost::requests(1).and(Unit::Tokens, tokens);
+        process.driver.join(waiter, cost, None, 0);
+    }
+    process.run(20_000 * MS);
+    let order: Vec<_> = process.gone.iter().map(|(waiter, _)| *waiter).collect();
+    assert_eq!(order, [1, 2, 3, 4, 5, 6, 7, 8]);
+    let last = process.gone[7].1;
+    assert!((4_000 * MS..4_100 * MS).contains(&last), "{:?}", process.gone);
+}
+
+#[test]
+fn who_cannot_be_served_in_time_in_one_of_its_units_is_refused_at_once() {
+    let mut process = Process::new("10/s, 600/m burst 40 of tokens", MS, 0);
+    let cost = |tokens| Cost::requests(1).and(Unit::Tokens, tokens);
+    for waiter in 1..=4 {
+        process.driver.join(waiter, cost(40), None, 0);
+    }
+    process.run(100 * MS);
+    assert_eq!(process.gone.len(), 1);
+    // Three stand before it, for 4 s each; without tokens it could go in 12 s.
+    process.driver.join(5, cost(40), Some(process.now + 15_000 * MS), process.now);
+    process.driver.join(6, cost(0), Some(process.now + 13_000 * MS), process.now);
+    let refused: Vec<_> = process
+        .driver
+        .events()
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::Refused { waiter, retry_after_us, .. } => Some((waiter, retry_after_us / MS)),
+            _ => None,
+        })
+        .collect();
+    assert!(matches!(refused[..], [(5, 15_800..=16_000)]), "{refused:?}");
+    process.run(14_000 * MS);
+    assert_eq!(process.gone.iter().map(|it| it.0).collect::<Vec<_>>(), [1, 2, 3, 4, 6]);
 }

@@ -30,6 +30,7 @@ const POLICIES: &[&str] = &[
     "13/7s burst 4 guard 7ms",
     "window 20/s guard 2s, 100/m burst 9",
     "window 200/s guard 9s",
+    "50/s burst 10, 3000/m",
 ];
 
 /// Policies that count several units.
@@ -85,6 +86,30 @@ fn an_earlier_script_and_this_one_agree_on_a_bucket_they_share() {
     for trace in 0..60 {
         random_trace(&mut twin, &mut rng, &format!("side by side, trace {trace}"));
     }
+}
+
+#[test]
+fn an_earlier_script_refuses_a_bucket_of_several_units_with_words_and_leaves_it_alone() {
+    let server = RedisServer::start();
+    let mut twin = Twin::new(&server);
+    let earlier = twin.load(include_str!("earlier.lua"));
+    let policy: Arc<Policy> = Arc::new("5/s, 60/m of tokens".parse().unwrap());
+    let cost = Cost::requests(1).and(Unit::Tokens, 20);
+    let call =
+        |policy: &Arc<Policy>, cost| call(&Step::Plain(Op::Take { cost, wait_max_us: 0 }), policy);
+    twin.queue(&call(&policy, cost), 1_790_000_000_000_000);
+    let (_, hash) = twin.run().pop().unwrap();
+    let plan = "2 3000000 b 1 200000 5 1000000 bt 1 1000000 60 60000000";
+    assert_eq!(hash[plan], "1790000000000000 800000 40000000");
+    let plain: Arc<Policy> = Arc::new("5/s".parse().unwrap());
+    let key = format!("twin {}", twin.key - 1);
+    let mut evalsha = redis::cmd("EVALSHA");
+    evalsha.arg(earlier).arg(1).arg(&key).arg(call(&plain, 1.into()));
+    let error = evalsha.query::<Value>(&mut twin.connection).unwrap_err().to_string();
+    assert!(error.contains("state version 2") && error.contains("upgrade"), "{error}");
+    let after: HashMap<String, String> =
+        redis::cmd("HGETALL").arg(&key).query(&mut twin.connection).unwrap();
+    assert_eq!(after, hash);
 }
 
 #[test]

@@ -204,10 +204,14 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_back_whole() {
-        let mut buckets: Vec<Bucket> =
-            ["5/s", "window 100/m", "7/s burst 3, window 1000000000/d, 9/h, idle 5m"]
-                .map(used)
-                .into();
+        let mut buckets: Vec<Bucket> = [
+            "5/s",
+            "window 100/m",
+            "7/s burst 3, window 1000000000/d, 9/h, idle 5m",
+            "9/s, 7/s of tokens",
+        ]
+        .map(used)
+        .into();
         buckets.push(Bucket::drained(Arc::new("window 5/s".parse().unwrap()), -5));
         let mut nameless = None;
         decide::suspend(&mut nameless, 5, Suspension::default(), i64::MAX / 4);

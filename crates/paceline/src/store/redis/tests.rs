@@ -310,7 +310,7 @@ async fn a_hash_that_is_no_bucket_gets_the_same_words_and_nothing_of_the_kind_is
     store.suspend("bare", 60_000_000, Suspension::default()).await.unwrap();
     assert!(store.delete("bare").await.unwrap());
     assert!(granted(take(&store, "api", &policy("5/s")).await));
-    server.command(&["HSET", "paceline:{api}", "2 whatever", "0"]);
+    server.command(&["HSET", "paceline:{api}", "3 whatever", "0"]);
     server.command(&["HDEL", "paceline:{api}", "1 3000000 b 1 200000 5 1000000"]);
     assert!(store.delete("api").await.unwrap());
     assert!(!store.delete("api").await.unwrap());
@@ -322,7 +322,7 @@ async fn a_state_of_a_newer_version_is_refused_with_what_to_do() {
     let store = open(&server.url(), BOUND).await.unwrap();
     assert!(granted(take(&store, "api", &policy("5/s")).await));
     // As a newer process leaves it.
-    server.command(&["HSET", "paceline:{api}", "2 whatever", "0"]);
+    server.command(&["HSET", "paceline:{api}", "3 whatever", "0"]);
     server.command(&["HDEL", "paceline:{api}", "1 3000000 b 1 200000 5 1000000"]);
     let error = take(&store, "api", &policy("5/s")).await.unwrap_err();
     assert!(error.is_incompatible() && error.to_string().contains("upgrade"), "{error}");
