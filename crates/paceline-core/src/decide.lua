@@ -18,10 +18,10 @@
 --              6.. 'window N' for each quota that is one
 --   batch      as take, without its own cost (0 0 in its place); 6 three numbers for each group
 --              of equal calls: cost wait_max_us calls; 7.. 'window N'
---   set        2 numbers: pinned 0 policy's            3 plan  4 text
---   suspend    2 for_us      3 reason       4 by
 --   batch_of   as batch, where a call or the caller's policy tells of units: 7 their letters; each
 --              group's three numbers are followed by one for each letter; 8.. 'window N'
+--   set        2 numbers: pinned 0 policy's            3 plan  4 text
+--   suspend    2 for_us      3 reason       4 by
 --   give_back  2 granted_at  3 due          4 cost   5 before   6 other units, such as 't4000p3'
 --   answered   2 granted_at  3 due          4 cost   5 other units
 --   resume, look
@@ -36,7 +36,7 @@
 --                     suspended} denied; {3, cost_max, quota} never; then the policy's text
 --                     where the bucket's is not the caller's. The usual grant, under the caller's
 --                     policy and with nothing booked before it, is the field as written.
---          batch(_of) {now, bucket_time, left_us, made or 0, before, runs, and for each run of
+--          batch      {now, bucket_time, left_us, made or 0, before, runs, and for each run of
 --                     calls with one moment its due and how many}, then as take where one was not
 --                     granted, then the policy's text as there. Those behind it were not decided.
 --          set        {changed}       suspend  {left_us}     resume  {was}
@@ -64,10 +64,12 @@ end
 -- `quotas` are token buckets.
 local numbers, quotas, buckets, own, cost, wait_max_us, keep_us = nil, 0, 0, nil, nil, nil, nil
 local groups, window_arg, units = nil, 6, nil
-if op == 'batch' then
-  op, groups, window_arg = 'take', ARGV[6], 7
-elseif op == 'batch_of' then
-  op, groups, units, window_arg = 'take', ARGV[6], ARGV[7], 8
+if op ~= 'take' then
+  if op == 'batch' then
+    op, groups, window_arg = 'take', ARGV[6], 7
+  elseif op == 'batch_of' then
+    op, groups, units, window_arg = 'take', ARGV[6], ARGV[7], 8
+  end
 end
 if op == 'take' or op == 'set' then
   local packed, position, a, b, c = ARGV[2], nil, nil, nil, nil
@@ -101,9 +103,8 @@ if op == 'take' then
     clock = call('HGET', key, own)
   end
 end
-local new, new_quotas, new_buckets, new_keep_us = numbers, quotas, buckets, keep_us
--- The letter of what each quota counts, '' for requests; nil where all count requests.
-local kinds = nil
+-- `kinds`: the letter of what each quota counts, '' for requests; nil where all count requests.
+local new, new_quotas, new_buckets, new_keep_us, kinds = numbers, quotas, buckets, keep_us, nil
 if not clock then
   -- No bucket, or one of another policy: all of it is read.
   local all = call('HGETALL', key)
@@ -227,31 +228,32 @@ local reply, writes, exists, found, taken, full = nil, false, clock, windows and
 if op == 'take' then
   made = made and made + 0
   local given, runs, calls, from_group, was_planned = nil, nil, 1, 1, plan
-  if units and not kinds and string.sub(own, 1, 2) == '2 ' and (not plan or plan == own) then
-    kinds = {}
-    for of in string.gmatch(own, ' [bw](%S*)') do
-      kinds[#kinds + 1] = of
-    end
-  end
   -- What a call takes from each quota, where that is not the same of all.
-  local costs = kinds and {}
+  local costs, next_group = nil, nil
   if kinds and not groups then
+    costs = {}
     for i = 1, quotas do
       costs[i] = kinds[i] == '' and cost or 0
     end
   end
-  local next_group = nil
   if groups then
     -- What was found, then what was granted; `runs` counts numbers in `given`.
     given, runs, calls = {now, bucket_time, left, 0, bucket_time, 0}, 6, 0
+    if units and not kinds and (not plan or plan == own) and string.sub(own, 1, 2) == '2 ' then
+      kinds = {}
+      for of in string.gmatch(own, ' [bw](%S*)') do
+        kinds[#kinds + 1] = of
+      end
+    end
+    costs = kinds and {}
     next_group = function()
       cost, wait_max_us, calls, from_group = struct.unpack('>ddd', groups, from_group)
-      if not units and not kinds then
+      if not costs and not units then
         return
       end
       local amounts = {[''] = cost}
-      for of in string.gmatch(units or '', '.') do
-        amounts[of], from_group = struct.unpack('>d', groups, from_group)
+      for i = 1, units and #units or 0 do
+        amounts[string.sub(units, i, i)], from_group = struct.unpack('>d', groups, from_group)
       end
       for i = 1, kinds and quotas or 0 do
         costs[i] = amounts[kinds[i]] or 0

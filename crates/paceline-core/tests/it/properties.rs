@@ -153,6 +153,47 @@ fn p3_no_span_holds_more_than_the_policy_promises() {
     });
 }
 
+#[test]
+fn p3_what_is_borrowed_is_repaid_before_anybody_else_goes_and_no_span_holds_more() {
+    seeds(|rng| {
+        let policy = policy(rng);
+        let (mut slot, mut now) = (None, START);
+        let mut granted: Vec<(Micros, Cost)> = Vec::new();
+        for _ in 0..60 {
+            now += step(rng);
+            let mut left = ask(rng, &policy).cost;
+            if rng.bool() {
+                // Larger than the policy can hold, also in one unit alone.
+                let times = rng.u32(2..6);
+                for unit in Unit::ALL {
+                    left = left.and(unit, left.of(unit) * times);
+                }
+            }
+            let mut last = now;
+            let mut wait_max_us = 40_000_000;
+            while !left.is_nothing() {
+                let cost = policy.part_of(left);
+                let ask = Ask { cost, wait_max_us };
+                let Decision::Granted { wait_us, .. } = decide::take(&mut slot, &policy, ask, now)
+                else {
+                    assert!(wait_max_us < paceline_core::SPAN_MAX_US, "{policy}: {left} is lent");
+                    break;
+                };
+                assert!(now + wait_us >= last, "{policy}");
+                last = now + wait_us;
+                granted.push((last, cost));
+                left = left.less(cost);
+                wait_max_us = paceline_core::SPAN_MAX_US;
+            }
+        }
+        for quota in policy.quotas() {
+            let of = |cost: &Cost| i64::from(cost.of(quota.unit()));
+            let calls: Vec<_> = granted.iter().map(|(at, cost)| (*at, of(cost))).collect();
+            holds(quota, &calls, &policy);
+        }
+    });
+}
+
 /// Every span of calls against one quota's promise.
 fn holds(quota: &Quota, calls: &[(Micros, i64)], policy: &Policy) {
     let span_us = i64::try_from(quota.guarded().as_micros()).unwrap();
