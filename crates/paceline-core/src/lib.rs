@@ -9,7 +9,7 @@
 //! - [`duration`]: spans of time as people write them (`250ms`, `30s`, `1d`).
 //! - [`view`]: what a person wants to see of a bucket.
 //! - [`script`]: the Lua twin's text, its arguments and how its replies and hash are read.
-//! - [`unit`]: what quotas count, and what a call costs of each.
+//! - [`unit`](mod@unit): what quotas count, and what a call costs of each.
 
 pub mod decide;
 pub mod driver;

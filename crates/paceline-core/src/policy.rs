@@ -235,7 +235,7 @@ pub(crate) struct Rate {
 /// may take more than one of what it counts.
 ///
 /// A quota counts requests, or what it is said to be `of`: `500/m, 30000/m of tokens`. What a call
-/// takes of each it says itself ([`Cost`](crate::Cost)); it passes all the quotas that count
+/// takes of each it says itself ([`Cost`]); it passes all the quotas that count
 /// something of it, or takes nothing from any. A call that takes nothing of what the policy counts
 /// (a plain request under `30000/m of tokens`) waits only for those before it and for suspensions.
 ///
