@@ -180,7 +180,8 @@ impl Turn {
                 let by_share = self.share.map_or(by_others, |share| taken as f64 / share);
                 let since = (now - began_at) as f64;
                 let after = if since < EARLY * by_share {
-                    EARLY * by_share
+                    // Cut to whole microseconds it may be now, and asked for without end.
+                    (EARLY * by_share).max(since + 1.0)
                 } else {
                     by_others.clamp(since + 0.15 * by_share, since + 0.3 * by_share)
                 };
