@@ -74,7 +74,13 @@ impl Outlook {
         if let Cause::Quota(quota) = cause {
             self.binding = Some(quota);
         }
-        let is_drained = cause != Cause::Suspended;
+        // Who takes nothing of the quota waited for those before it, whatever is left there.
+        let is_drained = match cause {
+            Cause::Suspended => false,
+            Cause::Quota(quota) => {
+                self.rates.get(quota - 1).is_none_or(|rate| tokens.tokens(rate.of) > 0)
+            }
+        };
         self.head = Some(Head { due_at, cause, tokens, is_drained });
     }
 

@@ -252,3 +252,70 @@ fn who_cannot_be_served_in_time_in_one_of_its_units_is_refused_at_once() {
     process.run(14_000 * MS);
     assert_eq!(process.gone.iter().map(|it| it.0).collect::<Vec<_>>(), [1, 2, 3, 4, 6]);
 }
+
+#[test]
+fn processes_whose_calls_take_of_several_units_share_what_there_is_and_leave_little() {
+    for (policy, by_tokens) in [
+        ("50/s, 6000/m burst 400 of tokens", true),
+        ("window 6000/m of tokens, 100/s burst 1", true),
+        ("10/s burst 5, 60000/m of tokens", false),
+        ("strict 10/s, window 60000/m of tokens", false),
+    ] {
+        let policy: Arc<Policy> = Arc::new(policy.parse().unwrap());
+        let mut rng = fastrand::Rng::with_seed(3);
+        let mut slot = None;
+        let settings = |seed| Settings { lookahead_us: 1_000_000, seed };
+        let mut drivers: Vec<Driver<Cost>> = (1..=4).map(|it| Driver::new(settings(it))).collect();
+        let mut taken = [Cost::default(); 4];
+        let call = |rng: &mut fastrand::Rng| Cost::requests(1).and(Unit::Tokens, rng.u32(5..=50));
+        for driver in &mut drivers {
+            for _ in 0..30 {
+                let cost = call(&mut rng);
+                driver.join(cost, cost, None, 0);
+            }
+        }
+        let (mut now, end) = (0, 300_000 * MS);
+        while now < end {
+            let mut wake_at = end;
+            for (driver, taken) in drivers.iter_mut().zip(&mut taken) {
+                let mut asked = 0;
+                let at = loop {
+                    let next = driver.next(now);
+                    asked += 1;
+                    assert!(asked < 1_000, "{policy}: asks without end at {now}: {next:?}");
+                    for event in driver.events() {
+                        match event {
+                            Event::Go { waiter, .. } => {
+                                *taken = taken.plus(waiter);
+                                let cost = call(&mut rng);
+                                driver.join(cost, cost, None, now);
+                            }
+                            Event::GiveBack(booking) => {
+                                decide::give_back(&mut slot, booking, APART + now);
+                            }
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                    match next {
+                        Next::Ask(groups) => {
+                            let batch = decide::batch(&mut slot, &policy, &groups, APART + now);
+                            driver.answered(&batch, &policy, now);
+                        }
+                        Next::SleepUntil(at) | Next::Await(Some(at)) => break at,
+                        Next::Await(None) | Next::Rest => break end,
+                    }
+                };
+                wake_at = wake_at.min(at);
+            }
+            now = wake_at.max(now + 1);
+        }
+        let (unit, brought) =
+            if by_tokens { (Unit::Tokens, 30_000) } else { (Unit::Requests, 3_000) };
+        let shares: Vec<u32> = taken.iter().map(|it| it.of(unit)).collect();
+        let sum: u32 = shares.iter().sum();
+        println!("{policy}: {shares:?}, {sum} of {brought}");
+        assert!(sum * 100 >= brought * 94, "{policy}: {shares:?}, {sum} of {brought}");
+        let least = shares.iter().min().copied().unwrap_or(0);
+        assert!(least * 4 * 100 >= sum * 70, "{policy}: {shares:?}");
+    }
+}
