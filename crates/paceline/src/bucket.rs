@@ -262,7 +262,12 @@ impl Call<'_> {
     /// # Errors
     /// As there, and when the cost is nothing.
     pub async fn acquire(&self) -> Result<Permit, Error> {
-        match self.answer(Patience::Endless).await? {
+        let answer = match self.borrowing {
+            // It is rare, and its future large.
+            true => Box::pin(self.borrow(Patience::Endless)).await?,
+            false => self.wait(None).await?,
+        };
+        match answer {
             Answer::Granted(permit) => Ok(permit),
             // Without a deadline nothing refuses.
             Answer::Refused(refusal) => Err(Error::never(refusal.to_string())),
@@ -276,7 +281,10 @@ impl Call<'_> {
     pub async fn acquire_within(&self, deadline: Duration) -> Result<Answer, Error> {
         let deadline =
             Micros::try_from(deadline.as_micros()).unwrap_or(SPAN_MAX_US).min(SPAN_MAX_US);
-        self.answer(Patience::Until(deadline)).await
+        match self.borrowing {
+            true => Box::pin(self.borrow(Patience::Until(deadline))).await,
+            false => self.wait(Some(deadline)).await,
+        }
     }
 
     /// As [`Bucket::try_acquire`].
@@ -284,16 +292,9 @@ impl Call<'_> {
     /// # Errors
     /// As there, and when the cost is nothing.
     pub async fn try_acquire(&self) -> Result<Answer, Error> {
-        self.answer(Patience::None).await
-    }
-
-    async fn answer(&self, patience: Patience) -> Result<Answer, Error> {
-        match patience {
-            // It is rare, and its future large.
-            _ if self.borrowing => Box::pin(self.borrow(patience)).await,
-            Patience::Endless => self.wait(None).await,
-            Patience::Until(deadline) => self.wait(Some(deadline)).await,
-            Patience::None => self.at_once().await,
+        match self.borrowing {
+            true => Box::pin(self.borrow(Patience::None)).await,
+            false => self.at_once().await,
         }
     }
 

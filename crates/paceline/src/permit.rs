@@ -59,9 +59,13 @@ pub struct InFlight {
 struct Sent {
     line: Arc<Line>,
     booking: Booking,
-    /// What was booked ahead for it besides, in order.
-    borrowed: Vec<Booking>,
+    borrowed: Option<Box<Borrowed>>,
 }
+
+/// What was booked ahead for a call besides its place, in order. Few calls have any, so it is kept
+/// apart.
+#[derive(Debug, Default)]
+struct Borrowed(Vec<Booking>);
 
 impl InFlight {
     /// The answer has come. Told in the background; if that fails, the call is counted until the
@@ -70,7 +74,7 @@ impl InFlight {
         if let Some(Sent { line, booking, borrowed }) = self.sent
             && line.counts_answers()
         {
-            for booking in std::iter::once(booking).chain(borrowed) {
+            for booking in all(booking, borrowed) {
                 answered(&line, booking);
             }
         }
@@ -97,12 +101,12 @@ impl InFlight {
     pub fn settle(mut self, actual: impl Into<Cost>) {
         let Some(Sent { line, booking, borrowed }) = self.sent.take() else { return };
         let actual = actual.into();
-        let all = std::iter::once(booking).chain(borrowed);
-        let estimate = all.clone().fold(Cost::default(), |sum, it| sum.plus(it.cost));
+        let all = all(booking, borrowed);
+        let estimate = all.iter().fold(Cost::default(), |sum, it| sum.plus(it.cost));
         let actual = actual.or(estimate);
         // What was booked last goes back first.
         let mut too_much = estimate.less(actual);
-        for booking in all.collect::<Vec<_>>().into_iter().rev() {
+        for booking in all.into_iter().rev() {
             let back = booking.cost.least(too_much);
             too_much = too_much.less(back);
             if !back.is_nothing() {
@@ -118,6 +122,11 @@ impl InFlight {
             in_background(&line, move |line| charge(line, more));
         }
     }
+}
+
+/// All that was booked for a call, in order.
+fn all(booking: Booking, borrowed: Option<Box<Borrowed>>) -> Vec<Booking> {
+    std::iter::once(booking).chain(borrowed.map(|it| it.0).unwrap_or_default()).collect()
 }
 
 fn answered(line: &Arc<Line>, booking: Booking) {
@@ -172,8 +181,7 @@ pub enum GrantedBy {
 pub(crate) struct Held {
     line: Arc<Line>,
     booking: Booking,
-    /// What was booked ahead for the same call besides, in order.
-    borrowed: Vec<Booking>,
+    borrowed: Option<Box<Borrowed>>,
     /// When it was due, on this process's steady clock.
     due_at: Micros,
     /// Whether it still has to be given back.
@@ -197,7 +205,7 @@ impl Permit {
     /// What was booked ahead for the same call goes with it.
     pub(crate) fn lend(&mut self, booking: Booking) {
         if let Some(held) = &mut self.held {
-            held.borrowed.push(booking);
+            held.borrowed.get_or_insert_default().0.push(booking);
         }
     }
 
@@ -270,7 +278,7 @@ impl Drop for Permit {
 
 impl Held {
     pub(crate) fn new(line: &Arc<Line>, booking: Booking, due_at: Micros) -> Self {
-        Self { line: Arc::clone(line), booking, borrowed: Vec::new(), due_at, owed: true }
+        Self { line: Arc::clone(line), booking, borrowed: None, due_at, owed: true }
     }
 
     /// Lets go of it without giving it back: it is spent, void, or somebody else's by now.
@@ -281,12 +289,14 @@ impl Held {
     /// As [`release`](Self::release); what is needed to tell of its answer.
     fn send(mut self) -> Sent {
         self.owed = false;
-        let borrowed = std::mem::take(&mut self.borrowed);
+        let borrowed = self.borrowed.take();
         Sent { line: Arc::clone(&self.line), booking: self.booking, borrowed }
     }
 
     fn give_back_borrowed(&mut self) {
-        while let Some(booking) = self.borrowed.pop() {
+        let borrowed = self.borrowed.take().map(|it| it.0).unwrap_or_default();
+        // The last first: so it takes back the moment it was booked for.
+        for booking in borrowed.into_iter().rev() {
             give_back(&self.line, booking);
         }
     }
