@@ -151,13 +151,13 @@ impl Cost {
     /// Whether it takes nothing of anything.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
-        self.amounts == [0; UNITS]
+        self.amounts.iter().fold(0, |all, amount| all | amount) == 0
     }
 
     /// Whether it takes nothing but requests.
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        self.amounts[1..] == [0; UNITS - 1]
+        self.amounts[1..].iter().fold(0, |all, amount| all | amount) == 0
     }
 
     /// Of each unit the lesser amount.

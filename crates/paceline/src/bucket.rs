@@ -292,10 +292,10 @@ impl Call<'_> {
     /// # Errors
     /// As there, and when the cost is nothing.
     pub async fn try_acquire(&self) -> Result<Answer, Error> {
-        match self.borrowing {
-            true => Box::pin(self.borrow(Patience::None)).await,
-            false => self.at_once().await,
+        if self.borrowing {
+            return Box::pin(self.borrow(Patience::None)).await;
         }
+        self.ask().await.map(|asked| self.told(asked))
     }
 
     /// Takes what fits, and books the rest ahead.
@@ -309,7 +309,7 @@ impl Call<'_> {
             let answer = match patience {
                 Patience::Endless => call.wait(None).await,
                 Patience::Until(deadline) => call.wait(Some(deadline)).await,
-                Patience::None => call.at_once().await,
+                Patience::None => call.ask().await.map(|asked| call.told(asked)),
             };
             let error = match answer {
                 Ok(Answer::Granted(permit)) => {
@@ -375,12 +375,12 @@ impl Call<'_> {
         )))
     }
 
-    /// Takes a permit if there is one now.
-    async fn at_once(&self) -> Result<Answer, Error> {
-        match self.ask().await? {
-            Asked::Placed(held) => Ok(Answer::Granted(self.granted(held, 0))),
-            Asked::Free(permit) => Ok(Answer::Granted(permit)),
-            Asked::Refused(refusal, _) => Ok(Answer::Refused(self.refused(refusal))),
+    /// The answer to who does not wait.
+    fn told(&self, asked: Asked) -> Answer {
+        match asked {
+            Asked::Placed(held) => Answer::Granted(self.granted(held, 0)),
+            Asked::Free(permit) => Answer::Granted(permit),
+            Asked::Refused(refusal, _) => Answer::Refused(self.refused(refusal)),
         }
     }
 
