@@ -109,6 +109,8 @@ impl FromStr for Unit {
 /// # Ok::<(), paceline_core::CostError>(())
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
+// Copied some times on the way of each call: in whole words, which is a tenth of its time.
+#[repr(align(8))]
 pub struct Cost {
     amounts: [u32; UNITS],
     /// A bit for each unit that was named, be it with 0.
