@@ -61,7 +61,7 @@ impl Calls {
     fn new(mut connection: redis::Connection) -> Self {
         let load = redis::cmd("SCRIPT").arg("LOAD").arg(script::SOURCE).query(&mut connection);
         let policy: Policy = POLICY.parse().expect("a policy");
-        let ask = Ask { cost: 1, wait_max_us: 1_000_000 };
+        let ask = Ask { cost: 1.into(), wait_max_us: 1_000_000 };
         let args = Call::Take { policy: &policy, ask }.args(None);
         let args = args.into_iter().map(|arg| arg.into_owned()).collect();
         Self { connection, sha: load.expect("the script loads"), args }

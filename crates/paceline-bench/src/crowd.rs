@@ -120,7 +120,7 @@ impl Singles {
             .await
             .expect("the script loads");
         let policy: Policy = POLICY.parse().expect("a policy");
-        let ask = Ask { cost: 1, wait_max_us: 0 };
+        let ask = Ask { cost: 1.into(), wait_max_us: 0 };
         let args = Call::Take { policy: &policy, ask }.args(None);
         let args = args.into_iter().map(|arg| arg.into_owned()).collect();
         Self { connection, sha: sha.into(), args: Arc::new(args) }

@@ -27,7 +27,7 @@ pub(crate) fn handle(what: &str, target_ns: f64) -> Figure {
 /// The decision alone, as the handle asks it of the store.
 pub(crate) fn decision(what: &str, target_ns: f64) -> Figure {
     let policy: Arc<Policy> = Arc::new(POLICY.parse().expect("a policy"));
-    let ask = Ask { cost: 1, wait_max_us: 0 };
+    let ask = Ask { cost: 1.into(), wait_max_us: 0 };
     let ns = rounds(async |limiter, calls| {
         for _ in 0..calls {
             let decision = decide(limiter, "figures", &policy, ask).await;

@@ -19,7 +19,7 @@ pub(crate) fn ratio(what: &str, policy: &str, target: f64) -> Figure {
     let client = redis::Client::open(server.url()).expect("our own URL");
     let mut connection = client.get_connection().expect("our own server");
     let policy: Policy = policy.parse().expect("a policy");
-    let ask = Ask { cost: 1, wait_max_us: 0 };
+    let ask = Ask { cost: 1.into(), wait_max_us: 0 };
     let args: Vec<Vec<u8>> = Call::Take { policy: &policy, ask }
         .args(None)
         .into_iter()
@@ -70,7 +70,8 @@ pub(crate) fn memory(what: &str, policy: &str, target: i64) -> Figure {
     let policy: Policy = policy.parse().expect("a policy");
     let mut most = 0;
     for _ in 0..3 {
-        let call = Call::Take { policy: &policy, ask: Ask { cost: 1, wait_max_us: 1_000_000 } };
+        let call =
+            Call::Take { policy: &policy, ask: Ask { cost: 1.into(), wait_max_us: 1_000_000 } };
         let mut eval = redis::cmd("EVAL");
         eval.arg(script::SOURCE).arg(1).arg("paceline:{github}");
         for arg in call.args(None) {

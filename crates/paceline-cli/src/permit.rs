@@ -4,11 +4,10 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::Args;
-use paceline::{Answer, Bucket, Error, Limiter, Permit, Policy, Refusal, RefusedBy};
+use paceline::{Answer, Bucket, Cost, Error, Limiter, Permit, Policy, Refusal, RefusedBy};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
-use crate::number::whole;
 use crate::output;
 use crate::store::span;
 
@@ -26,9 +25,10 @@ pub(crate) struct PermitArgs {
     #[arg(long, short, value_name = "POLICY", allow_hyphen_values = true)]
     pub(crate) quota: Policy,
 
-    /// Tokens each call takes
-    #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true, value_parser = whole(1..=u32::MAX))]
-    pub(crate) cost: u32,
+    /// What each call takes: requests, and of other units where the policy counts them, such as
+    /// 'tokens=4000' (and one request) or '2,tokens=4000'
+    #[arg(long, value_name = "N|UNIT=N", default_value = "1", allow_hyphen_values = true)]
+    pub(crate) cost: Cost,
 
     /// Refuse at once when it would take longer than this [default: wait as long as it takes]
     #[arg(long, value_name = "SPAN", allow_hyphen_values = true, value_parser = span)]
@@ -44,7 +44,7 @@ impl PermitArgs {
 /// Waits for one permit, up to `max_wait` where there is one.
 pub(crate) async fn wait(
     bucket: &Bucket,
-    cost: u32,
+    cost: Cost,
     max_wait: Option<Duration>,
 ) -> Result<Answer, Error> {
     let call = bucket.cost(cost);
@@ -70,7 +70,7 @@ pub(crate) async fn wait(
 /// As [`wait`], where a refusal ends the run.
 pub(crate) async fn wait_or_fail(
     bucket: &Bucket,
-    cost: u32,
+    cost: Cost,
     max_wait: Option<Duration>,
 ) -> Result<Permit, Failure> {
     Ok(wait(bucket, cost, max_wait).await?.permit()?)

@@ -1,5 +1,6 @@
 -- Twin of decide.rs: the same decision, made inside Redis, where one command runs at a time.
--- Same names, same order; vectors/ holds both to the same answers. State version 1.
+-- Same names, same order; vectors/ holds both to the same answers. State version 1,
+-- or 2 where a quota counts something else than requests.
 --
 -- KEYS[1]  the bucket, a hash:
 --   policy      its text
@@ -20,11 +21,13 @@
 --              6.. 'window N' for each quota that is one
 --   batch      as take, without its own cost (0 0 in its place); 6 three numbers for each group
 --              of equal calls: cost wait_max_us calls; 7.. 'window N'
+--   batch_of   as batch, where a call or the caller's policy tells of units: 7 their letters; each
+--              group's three numbers are followed by one for each letter; 8.. 'window N'
 --   set        2 numbers: pinned 0 policy's            3 plan  4 text
 --              5 where given: only if the bucket's plan still is this one
 --   suspend    2 for_us      3 reason       4 by     5 patience_us
---   give_back  2 granted_at  3 due          4 cost   5 before
---   answered   2 granted_at  3 due          4 cost
+--   give_back  2 granted_at  3 due          4 cost   5 before   6 other units, such as 't4000p3'
+--   answered   2 granted_at  3 due          4 cost   5 other units
 --   probe      2 granted_at  3 due
 --   probed     2 patience_us
 --   lower      2 quota  3 interval_us  4 tokens  5 resets_in_us  6 blur_us  7 unstoppable_us
@@ -36,6 +39,8 @@
 --              bucket, limit span_us -chunk of a window.
 -- plan     '1 keep_us', then for each quota 'b rate unit burst interval_us'
 --                                        or 'w limit span_us chunk interval_us'
+--          '2 keep_us', the same, with a letter behind 'b' or 'w' where it does not count requests:
+--          t tokens, i input tokens, o output tokens, p points, y bytes. A cost is of requests.
 -- reply    take       {1, wait_us, now, due, before} granted, 4 in place of 1 where it goes first
 --                     in a suspension; {2, retry_after_us, quota or 0 where
 --                     suspended} denied; {3, cost_max, quota} never; then the policy's text
@@ -73,9 +78,13 @@ end
 -- Reading: `numbers` holds three for each quota, from 3 * i - 2 on for quota i; `buckets` of the
 -- `quotas` are token buckets.
 local numbers, quotas, buckets, own, cost, wait_max_us, keep_us = nil, 0, 0, nil, nil, nil, nil
-local groups, window_arg = nil, 6
-if op == 'batch' then
-  op, groups, window_arg = 'take', ARGV[6], 7
+local groups, window_arg, units = nil, 6, nil
+if op ~= 'take' then
+  if op == 'batch' then
+    op, groups, window_arg = 'take', ARGV[6], 7
+  elseif op == 'batch_of' then
+    op, groups, units, window_arg = 'take', ARGV[6], ARGV[7], 8
+  end
 end
 if op == 'take' or op == 'set' then
   local packed, position, a, b, c = ARGV[2], nil, nil, nil, nil
@@ -109,7 +118,8 @@ if op == 'take' then
     clock = call('HGET', key, own)
   end
 end
-local new, new_quotas, new_buckets, new_keep_us = numbers, quotas, buckets, keep_us
+-- `kinds`: the letter of what each quota counts, '' for requests; nil where all count requests.
+local new, new_quotas, new_buckets, new_keep_us, kinds = numbers, quotas, buckets, keep_us, nil
 if not clock then
   -- No bucket, or one of another policy: all of it is read.
   local all = call('HGETALL', key)
@@ -126,14 +136,18 @@ if not clock then
   end
   if plan then
     local version, kept, gates = match(plan, '^(%S+) (%S+)(.*)$')
-    if version ~= '1' then
+    if version ~= '1' and version ~= '2' then
       return redis.error_reply('PACELINE state version ' .. version
-        .. ' is not this script\'s (1): upgrade this process, or delete the bucket')
+        .. ' is not this script\'s (1 or 2): upgrade this process, or delete the bucket')
     end
+    kinds = version == '2' and {} or nil
     numbers, quotas, buckets, keep_us, windows = {}, 0, 0, kept + 0, {}
-    for kind, a, b, c in string.gmatch(gates, '(%S) (%S+) (%S+) (%S+) %S+') do
+    for kind, of, a, b, c in string.gmatch(gates, '(%S)(%S*) (%S+) (%S+) (%S+) %S+') do
       local n = 3 * quotas
       quotas = quotas + 1
+      if kinds then
+        kinds[quotas] = of
+      end
       a, b, c = a + 0, b + 0, c + 0
       if kind == 'w' then
         numbers[n + 1], numbers[n + 2], numbers[n + 3] = a, b, -c
@@ -153,7 +167,7 @@ if clock then
   local first, second
   if buckets == 1 and numbers[3] >= 0 then
     seen, first = match(clock, '^(%S+) (%-?%d+)$')
-  elseif buckets == 2 and quotas == 2 then
+  elseif buckets == 2 and quotas == 2 and plan then
     seen, first, second = match(clock, '^(%S+) (%-?%d+) (%-?%d+)$')
   end
   if second then
@@ -201,8 +215,15 @@ if ends ~= 0 then
   bucket_time, left = since - paused, ends - now
 end
 
-local push, add, write_window
+local push, add, write_window, amount_of
 if op ~= 'take' then
+  -- What a booking holds of a quota's unit: of requests `cost`, of others as `others` tells.
+  amount_of = function(i, cost_, others)
+    if not kinds or kinds[i] == '' then
+      return cost_ + 0
+    end
+    return (match(others or '', kinds[i] .. '(%d+)') or 0) + 0
+  end
   -- Adds tokens taken at `time` to a window's text: an entry of fewer than `chunk` tokens is
   -- joined with them and then counts as of `time`.
   push = function(window, time, tokens, chunk)
@@ -295,16 +316,42 @@ end
 if op == 'take' then
   made = made and made + 0
   local given, runs, calls, from_group, was_planned = nil, nil, 1, 1, plan
+  -- What a call takes from each quota, where that is not the same of all.
+  local costs, next_group = nil, nil
+  if kinds and not groups then
+    costs = {}
+    for i = 1, quotas do
+      costs[i] = kinds[i] == '' and cost or 0
+    end
+  end
   if groups then
     -- What was found, then what was granted; `runs` counts numbers in `given`.
-    given, runs = {now, bucket_time, left, 0, bucket_time, 0, 0, 0}, 8
+    given, runs, calls = {now, bucket_time, left, 0, bucket_time, 0, 0, 0}, 8, 0
     if probe ~= 0 then
       given[6], given[7] = probe == ends and 2 or 1, probe == ends and 0 or probe - now
     end
+    if units and not kinds and (not plan or plan == own) and string.sub(own, 1, 2) == '2 ' then
+      kinds = {}
+      for of in string.gmatch(own, ' [bw](%S*)') do
+        kinds[#kinds + 1] = of
+      end
+    end
+    costs = kinds and {}
+    next_group = function()
+      cost, wait_max_us, calls, from_group = struct.unpack('>ddd', groups, from_group)
+      if not costs and not units then
+        return
+      end
+      local amounts = {[''] = cost}
+      for i = 1, units and #units or 0 do
+        amounts[string.sub(units, i, i)], from_group = struct.unpack('>d', groups, from_group)
+      end
+      for i = 1, kinds and quotas or 0 do
+        costs[i] = amounts[kinds[i]] or 0
+      end
+    end
     if groups ~= '' then
-      cost, wait_max_us, calls, from_group = struct.unpack('>ddd', groups)
-    else
-      calls = 0
+      next_group()
     end
     if plan or calls > 0 then
       given[4] = made or now - 1
@@ -332,6 +379,9 @@ if op == 'take' then
     end
     local due, quota, cost_max, cost_max_quota = t0, 1, nil, nil
     for i = 1, quotas do
+      if costs then
+        cost = costs[i]
+      end
       -- The earliest moment from t0 on at which this quota has room; levels are as of `at`.
       local n, earliest, most = 3 * i, t0, nil
       local rate, unit, capacity = numbers[n - 2], numbers[n - 1], numbers[n]
@@ -342,14 +392,14 @@ if op == 'take' then
           credit = capacity
         end
         local short = cost * unit - credit
-        if short > 0 and rate > 0 then
+        if short > 0 and rate > 0 and cost > 0 then
           earliest = t0 + math.ceil(short / rate)
         end
       else
         local limit, span_us = rate, unit
         most = limit
         local window = windows[i]
-        if window then
+        if window and cost > 0 then
           local used, newest, held, from = match(window, '^(%S+) (%S+) (%S+)()')
           used, newest, held = used + 0, newest + 0, held + 0
           found[i] = {used, newest, held, from}
@@ -366,7 +416,7 @@ if op == 'take' then
           end
         end
       end
-      if not cost_max or most < cost_max then
+      if cost > most and (not cost_max or most < cost_max) then
         cost_max, cost_max_quota = most, i
       end
       if earliest > due then
@@ -378,13 +428,13 @@ if op == 'take' then
     if ends ~= 0 and probe ~= 0 and probe ~= ends then
       -- As if the clock had gone on at `probe`: then one call may go first.
       local goes_at = due - bucket_time + probe
-      if goes_at <= now and cost <= cost_max then
+      if goes_at <= now and not cost_max then
         kind, wait_us, probe = 4, 0, ends
       elseif goes_at < ends then
         retry_after_us = goes_at - now
       end
     end
-    if cost > cost_max then
+    if cost_max then
       reply = {3, cost_max, cost_max_quota}
       break
     elseif wait_us > wait_max_us then
@@ -407,6 +457,9 @@ if op == 'take' then
     for i = 1, quotas do
       local n, back = 3 * i, nil
       local capacity = numbers[n]
+      if costs then
+        cost = costs[i]
+      end
       if capacity >= 0 then
         local rate = numbers[n - 2]
         local credit = levels[i] + (due - at) * rate
@@ -414,7 +467,10 @@ if op == 'take' then
           credit = capacity
         end
         credit = credit - cost * numbers[n - 1]
+        -- Of a limit of 0 this is no number, and below not greater than any.
         levels[i], back = credit, due + (capacity - credit) / rate
+      elseif cost == 0 then
+        back = windows[i] and match(windows[i], '^%S+ (%S+)') + numbers[n - 1] or due
       else
         local span_us, window, is = numbers[n - 1], windows[i], found[i]
         if not is or is[2] + span_us <= due then
@@ -457,7 +513,12 @@ if op == 'take' then
     end
     for i = 1, more > 0 and quotas or 0 do
       local n, fits = 3 * i, nil
-      if numbers[n] >= 0 then
+      if costs then
+        cost = costs[i]
+      end
+      if cost == 0 then
+        fits = more
+      elseif numbers[n] >= 0 then
         fits = levels[i] / (cost * numbers[n - 1])
       else
         fits = (numbers[n - 2] - match(windows[i], '^%S+')) / cost
@@ -472,7 +533,12 @@ if op == 'take' then
     end
     for i = 1, more > 0 and quotas or 0 do
       local n = 3 * i
-      if numbers[n] >= 0 then
+      if costs then
+        cost = costs[i]
+      end
+      if cost == 0 then
+        -- Nothing is taken.
+      elseif numbers[n] >= 0 then
         levels[i] = levels[i] - more * cost * numbers[n - 1]
         local back = due + (numbers[n] - levels[i]) / numbers[n - 2]
         if back > full then
@@ -491,7 +557,7 @@ if op == 'take' then
     end
     calls = calls - 1 - more
     if calls == 0 and from_group <= #groups then
-      cost, wait_max_us, calls, from_group = struct.unpack('>ddd', groups, from_group)
+      next_group()
     end
   end
   if given then
@@ -516,7 +582,7 @@ elseif op == 'give_back' then
   if not stands or due > at then
     return {0}
   end
-  local cost, before = ARGV[4] + 0, ARGV[5] + 0
+  local before = ARGV[5] + 0
   -- A booking at the bucket's moment takes that back with it, though never before the one that
   -- came before it, nor before now. Not where there is a window: it has forgotten what had left
   -- by then.
@@ -528,11 +594,11 @@ elseif op == 'give_back' then
     back_to = math.min(at, math.max(bucket_time, before))
   end
   for i = 1, quotas do
-    local n = 3 * i
+    local n, cost_ = 3 * i, amount_of(i, ARGV[4], ARGV[6])
     local rate, unit, capacity = numbers[n - 2], numbers[n - 1], numbers[n]
     if capacity >= 0 then
       local refilled = (at - due) * rate
-      local back = math.max(cost * unit - refilled, 0)
+      local back = math.max(cost_ * unit - refilled, 0)
       -- As of an earlier moment the credit may be negative, where another booking of the same
       -- moment stands.
       local earned = (at - back_to) * rate
@@ -541,7 +607,7 @@ elseif op == 'give_back' then
       -- Once its span is over, its tokens have left the window by themselves. Else they come out
       -- of the first entries that can hold them.
       local _, newest, held, others = match(windows[i], '^(%S+) (%S+) (%S+)(.*)$')
-      local window, back = nil, cost
+      local window, back = nil, cost_
       for time, tokens in string.gmatch(others .. ' ' .. newest .. ' ' .. held, '(%S+) (%S+)') do
         time, tokens = time + 0, tokens + 0
         if time >= due then
@@ -565,15 +631,15 @@ elseif op == 'give_back' then
   reply, writes = {1}, true
 
 elseif op == 'answered' then
-  local granted_at, due, cost, moved = ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0, 0
+  local granted_at, due, moved = ARGV[2] + 0, ARGV[3] + 0, 0
   local stands = plan and granted_at > hash.made + 0 and (now >= was_seen or granted_at > was_seen)
   local i = 0
-  for interval in string.gmatch(stands and plan or '', ' [bw] %S+ %S+ %S+ (%S+)') do
+  for interval in string.gmatch(stands and plan or '', ' [bw]%S* %S+ %S+ %S+ (%S+)') do
     i = i + 1
-    local span_us, chunk = numbers[3 * i - 1], -numbers[3 * i]
+    local span_us, chunk, cost_ = numbers[3 * i - 1], -numbers[3 * i], amount_of(i, ARGV[4], ARGV[5])
     if numbers[3 * i] < 0 and windows[i] and span_us > interval + 0 and due + span_us > at then
       -- Its tokens come out of the first entries that can hold them, and count as of `time`.
-      local time, left, times, tokens = bucket_time - (span_us - interval), cost, {}, {}
+      local time, left, times, tokens = bucket_time - (span_us - interval), cost_, {}, {}
       local used, newest, held, others = match(windows[i], '^(%S+) (%S+) (%S+)(.*)$')
       for at_, held_ in string.gmatch(others .. ' ' .. newest .. ' ' .. held, '(%S+) (%S+)') do
         at_, held_ = at_ + 0, held_ + 0
@@ -585,10 +651,10 @@ elseif op == 'answered' then
           times[#times + 1], tokens[#tokens + 1] = at_, held_
         end
       end
-      if left < cost then
-        add(times, tokens, time, cost - left, chunk, 0)
+      if left < cost_ then
+        add(times, tokens, time, cost_ - left, chunk, 0)
         write_window(i, used + 0, times, tokens)
-        moved = moved + cost - left
+        moved = moved + cost_ - left
       end
     end
   end
@@ -604,7 +670,7 @@ elseif op == 'lower' then
     stands = granted_at > hash.made + 0 and (now >= was_seen or granted_at > was_seen)
   end
   local i, here = 0, false
-  for interval in string.gmatch(stands and plan or '', ' [bw] %S+ %S+ %S+ (%S+)') do
+  for interval in string.gmatch(stands and plan or '', ' [bw]%S* %S+ %S+ %S+ (%S+)') do
     i = i + 1
     here = here or i == quota and interval + 0 == interval_us
   end
@@ -744,16 +810,16 @@ elseif op == 'set' then
   if cost == 1 then
     new_keep_us = pinned_us
   end
-  local new_gates = match(own, '^%S+ %S+(.*)$')
   if ARGV[5] and plan ~= ARGV[5] then
     return {0}
   end
+  local new_version, new_gates = match(own, '^(%S+) %S+(.*)$')
   local equal = plan and match(plan, '^%S+ %S+(.*)$') == new_gates
   if equal and keep_us >= pinned_us then
     -- Workers that set at start-up what an operator pinned do not unpin it.
     new_keep_us = pinned_us
   end
-  local new_plan = format('1 %d%s', new_keep_us, new_gates)
+  local new_plan = format('%s %d%s', new_version, new_keep_us, new_gates)
   if equal then
     local changed = plan ~= new_plan or hash.policy ~= ARGV[4]
     keep_us = new_keep_us
@@ -781,11 +847,11 @@ elseif op == 'set' then
       return quotient
     end
 
-    -- For each new quota the old one it goes on from: first one of the same shape and interval,
-    -- in order, then one of the same shape.
+    -- For each new quota the old one it goes on from: first one of the same shape, unit and
+    -- interval, in order, then one of the same shape and unit.
     local function shapes(of)
       local list = {}
-      for kind, interval in string.gmatch(of, '(%S) %S+ %S+ %S+ (%S+)') do
+      for kind, interval in string.gmatch(of, '(%S+) %S+ %S+ %S+ (%S+)') do
         list[#list + 1] = {kind, interval}
       end
       return list

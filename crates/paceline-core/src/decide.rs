@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub use self::heard::{Lowered, Refused, Remaining, lower, passed, refused};
 use crate::policy::Gate;
 use crate::state::{Bucket, Clock, Level, PINNED_US, Probing, State, Suspension, Window};
-use crate::{Micros, Policy};
+use crate::{Cost, Micros, Policy};
 
 /// Longest that a step back of the store's clock may pause the refill of a bucket whose calls are
 /// all refused.
@@ -22,8 +22,9 @@ const PAUSE_MAX_US: Micros = 10_000_000;
 /// What one call asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// Tokens, at least 1.
-    pub cost: i64,
+    /// What it takes of each unit, something at least. Each quota of the policy that binds takes what
+    /// is of its own unit.
+    pub cost: Cost,
     /// The longest wait the caller would accept, in microseconds. It is all that tells
     /// `try_acquire` (0) from `acquire`.
     pub wait_max_us: Micros,
@@ -50,9 +51,9 @@ pub enum Decision {
     },
     /// The call can never pass under this policy.
     Never {
-        /// The largest cost that can.
+        /// The most of its unit that can.
         cost_max: i64,
-        /// The quota, from 1, that sets it.
+        /// The quota, from 1, that sets it: of those that are too small the one that holds least.
         quota: usize,
     },
 }
@@ -121,8 +122,8 @@ pub struct Sight {
 /// A granted place. Its holder may look whether it still stands, or give it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Booking {
-    /// Tokens taken.
-    pub cost: i64,
+    /// What was taken.
+    pub cost: Cost,
     /// When, on the store's clock, it was granted; see [`Sight::granted_at`].
     pub granted_at: Micros,
     /// The moment, on the bucket's clock, it was granted for.
@@ -188,7 +189,7 @@ fn take_from(policy: &Policy, state: &mut State, ask: Ask, now: Micros) -> Decis
             refused
         }
         Ok((due, probe)) => {
-            charge_all(policy, state, ask.cost, due);
+            charge_all(policy, state, ask.cost, 1, due);
             let wait_us = if probe { 0 } else { due - clock.bucket_time(now) + clock.left(now) };
             state.keep(if probe { clock.taken() } else { clock });
             let booking = Booking { cost: ask.cost, granted_at: now, due, before };
@@ -209,14 +210,17 @@ fn earliest_of_all(
     let left = clock.left(now);
     let at = state.at;
 
-    if ask.cost > policy.cost_max() {
-        let quota = policy.cost_max_quota() + 1;
-        return Err(Decision::Never { cost_max: policy.cost_max(), quota });
+    if !policy.holds(ask.cost) {
+        let gates = policy.gates().iter().enumerate();
+        let too_small = gates.filter(|(_, gate)| ask.cost.tokens(gate.of()) > gate.most());
+        if let Some((index, gate)) = too_small.min_by_key(|(_, gate)| gate.most()) {
+            return Err(Decision::Never { cost_max: gate.most(), quota: index + 1 });
+        }
     }
     let t0 = bucket_time.max(at);
     let (mut due, mut quota) = (t0, 1);
     for (index, (gate, level)) in policy.gates().iter().zip(&state.levels).enumerate() {
-        let earliest = earliest(gate, level, ask.cost, at, t0);
+        let earliest = earliest(gate, level, ask.cost.tokens(gate.of()), at, t0);
         if earliest > due {
             (due, quota) = (earliest, index + 1);
         }
@@ -230,10 +234,10 @@ fn earliest_of_all(
     Ok((due, probe))
 }
 
-/// Takes `cost` from all quotas at `due`.
-fn charge_all(policy: &Policy, state: &mut State, cost: i64, due: Micros) {
+/// Takes `cost` of so many calls from all quotas at `due`.
+fn charge_all(policy: &Policy, state: &mut State, cost: Cost, calls: i64, due: Micros) {
     for (gate, level) in policy.gates().iter().zip(&mut state.levels) {
-        charge(gate, level, cost, state.at, due);
+        charge(gate, level, calls * cost.tokens(gate.of()), state.at, due);
     }
     state.at = due;
 }
@@ -281,9 +285,10 @@ fn batch_from(policy: &Policy, state: &mut State, groups: &[Group], now: Micros)
                 }
             };
             let cost = group.ask.cost;
-            charge_all(policy, state, cost, due);
+            charge_all(policy, state, cost, 1, due);
             // How many more fit at the same moment; they are taken in one step.
-            let fits = policy.gates().iter().zip(&state.levels).map(|it| fits(it.0, it.1, cost));
+            let gates = policy.gates().iter().zip(&state.levels);
+            let fits = gates.map(|(gate, level)| fits(gate, level, cost.tokens(gate.of())));
             let mut more = fits.min().unwrap_or(0).min(calls - 1);
             if probe {
                 // Only the first call can be: whoever is behind it is due no sooner. It goes alone.
@@ -291,7 +296,7 @@ fn batch_from(policy: &Policy, state: &mut State, groups: &[Group], now: Micros)
                 (batch.probe, batch.sight.probing, more) = (true, Probing::Taken, 0);
             }
             if more > 0 {
-                charge_all(policy, state, more * cost, due);
+                charge_all(policy, state, cost, more, due);
             }
             match batch.runs.last_mut() {
                 Some(run) if run.due == due => run.calls += 1 + more,
@@ -310,9 +315,23 @@ fn batch_from(policy: &Policy, state: &mut State, groups: &[Group], now: Micros)
 /// How many calls of `cost` one quota has room for at the moment its level is as of.
 fn fits(gate: &Gate, level: &Level, cost: i64) -> i64 {
     match (gate, level) {
+        _ if cost == 0 => i64::MAX,
         (Gate::Bucket { unit, .. }, Level::Credit(credit)) => credit / (cost * unit),
         (Gate::Window { limit, .. }, Level::Window(window)) => (limit - window.used) / cost,
         _ => 0,
+    }
+}
+
+impl Batch {
+    /// What became of the first call, of `cost`, as [`take`] would tell it; `None` where none was
+    /// asked for.
+    #[must_use]
+    pub fn first(&self, cost: Cost) -> Option<Decision> {
+        let Some(Run { due, .. }) = self.runs.first() else { return self.stopped };
+        let Self { sight, before, .. } = self;
+        let booking = Booking { cost, granted_at: sight.granted_at(), due: *due, before: *before };
+        let wait_us = if self.probe { 0 } else { due - sight.bucket_time + sight.left };
+        Some(Decision::Granted { wait_us, booking, probe: self.probe })
     }
 }
 
@@ -345,6 +364,8 @@ impl Sight {
 /// The earliest moment from `t0` on at which one quota has room; levels are as of `at`.
 fn earliest(gate: &Gate, level: &Level, cost: i64, at: Micros, t0: Micros) -> Micros {
     match (gate, level) {
+        // It takes nothing, so it waits for nothing, however full a new policy found the quota.
+        _ if cost == 0 => t0,
         (Gate::Bucket { rate, unit, .. }, Level::Credit(credit)) => {
             let short = cost * unit - credit_at(*credit, gate, t0 - at);
             if short <= 0 { t0 } else { t0 + (short + rate - 1) / rate }
@@ -369,12 +390,13 @@ fn earliest(gate: &Gate, level: &Level, cost: i64, at: Micros, t0: Micros) -> Mi
     }
 }
 
-/// Takes `cost` from one quota at `due`.
+/// Takes `cost` from one quota at `due`. Where that is nothing a level is only carried there.
 fn charge(gate: &Gate, level: &mut Level, cost: i64, at: Micros, due: Micros) {
     match (gate, level) {
         (Gate::Bucket { unit, .. }, Level::Credit(credit)) => {
             *credit = credit_at(*credit, gate, due - at) - cost * unit;
         }
+        (Gate::Window { .. }, Level::Window(_)) if cost == 0 => {}
         (Gate::Window { span_us, chunk, .. }, Level::Window(window)) => {
             while window.entries.front().is_some_and(|(time, _)| time + span_us <= due) {
                 window.pop();
@@ -415,10 +437,11 @@ pub fn give_back(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> bo
     let last = booking.due == at && !windows;
     let back_to = if last { at.min(clock.bucket_time(now).max(booking.before)) } else { at };
     for (gate, level) in policy.gates().iter().zip(&mut state.levels) {
+        let cost = booking.cost.tokens(gate.of());
         match (gate, level) {
             (Gate::Bucket { rate, unit, capacity, .. }, Level::Credit(credit)) => {
                 let refilled = (at - booking.due).saturating_mul(*rate);
-                let back = booking.cost.saturating_mul(*unit).saturating_sub(refilled).max(0);
+                let back = cost.saturating_mul(*unit).saturating_sub(refilled).max(0);
                 // As of an earlier moment the credit may be negative, where another booking of
                 // the same moment stands.
                 let earned = (at - back_to).saturating_mul(*rate);
@@ -426,7 +449,7 @@ pub fn give_back(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> bo
             }
             // Once its span is over, its tokens have left the window by themselves.
             (Gate::Window { span_us, .. }, Level::Window(window)) if booking.due + span_us > at => {
-                window.take_out(booking);
+                window.take_out(booking.due, cost);
             }
             _ => {}
         }
@@ -457,7 +480,8 @@ pub fn answered(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> boo
             && booking.due + span_us > state.at
         {
             let time = clock.bucket_time(now) - (span_us - interval_us);
-            moved += window.move_to(time, booking, *chunk);
+            let cost = booking.cost.tokens(gate.of());
+            moved += window.move_to(time, booking.due, cost, *chunk);
         }
     }
     if moved > 0 {
@@ -606,8 +630,8 @@ pub fn set_if(
     stands && set(slot, policy, false, now)
 }
 
-/// For each new quota the old one it goes on from: first one of the same shape and interval, in
-/// order, then one of the same shape.
+/// For each new quota the old one it goes on from: first one of the same shape, unit and interval, in
+/// order, then one of the same shape and unit.
 fn successors(old: &[Gate], new: &[Gate]) -> Vec<Option<usize>> {
     let mut from = vec![None; new.len()];
     let mut used = vec![false; old.len()];
@@ -618,6 +642,7 @@ fn successors(old: &[Gate], new: &[Gate]) -> Vec<Option<usize>> {
             }
             let fits = |other: &Gate| {
                 std::mem::discriminant(gate) == std::mem::discriminant(other)
+                    && gate.of() == other.of()
                     && (!same_interval || gate.interval_us() == other.interval_us())
             };
             if let Some(found) = (0..old.len()).find(|&i| !used[i] && fits(&old[i])) {

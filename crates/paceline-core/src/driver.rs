@@ -29,7 +29,8 @@ use self::turn::Turn;
 use crate::decide::{Ask, Batch, Booking, Cause, Decision, Group, Probed, Run, Sight, Standing};
 use crate::policy::LATE_MAX_US;
 use crate::state::Probing;
-use crate::{Micros, Policy, SPAN_MAX_US};
+use crate::unit::Amounts;
+use crate::{Cost, Micros, Policy, SPAN_MAX_US};
 
 /// Oldest sight on which a waiter that slept may go, from when it was asked for. Below the 100 ms
 /// within which a suspension reaches everybody, by what a task may take to be run.
@@ -185,7 +186,7 @@ impl<W> Driver<W> {
         &mut self,
         alone: Alone,
         waiter: W,
-        cost: i64,
+        cost: Cost,
         deadline_at: Option<Micros>,
         batch: &Batch,
         policy: &Policy,
@@ -204,7 +205,7 @@ impl<W> Driver<W> {
     pub fn join(
         &mut self,
         waiter: W,
-        cost: i64,
+        cost: Cost,
         deadline_at: Option<Micros>,
         now: Micros,
     ) -> Ticket {
@@ -482,7 +483,8 @@ impl<W> Driver<W> {
                 return;
             }
             self.deadlines.pop_first();
-            let (retry, cause) = match self.outlook.due_behind(0, 0) {
+            let (retry, cause) = match self.outlook.due_behind(Amounts::default(), Cost::default())
+            {
                 Some((due_at, cause)) => ((due_at - now).max(1), cause),
                 None => (1, Cause::Quota(1)),
             };
@@ -518,9 +520,10 @@ impl<W> Driver<W> {
         let alone = self.turn.is_alone();
         let first_wait = self.turn.wait_max(now, self.outlook.pace());
         for waiter in self.queue.iter() {
+            let weight = self.outlook.weight(waiter.cost);
             let wait_max_us = match calls {
                 0 => first_wait,
-                _ if tokens + waiter.cost <= most => self.settings.lookahead_us,
+                _ if tokens + weight <= most => self.settings.lookahead_us,
                 // Beyond its turn it takes what nobody has to wait for.
                 _ if alone => 0,
                 _ => break,
@@ -533,7 +536,7 @@ impl<W> Driver<W> {
                 _ if full => break,
                 _ => groups.push(Group { ask, calls: 1 }),
             }
-            tokens += waiter.cost;
+            tokens += weight;
             calls += 1;
             if calls == CALLS_MAX {
                 break;
@@ -638,7 +641,9 @@ impl<W> Driver<W> {
         };
         if let Some(first) = first {
             let own = self.placed.back().map_or(now, |it| it.due_at);
-            self.turn.saw(first, now, own, self.outlook.pace());
+            let head = self.queue.iter().next().map_or(Cost::default(), |head| head.cost);
+            let step = self.outlook.step(head);
+            self.turn.saw(first, now, own, step, self.outlook.pace());
         }
         let mut before = batch.before;
         let mut goes_first = goes_first;
@@ -647,7 +652,8 @@ impl<W> Driver<W> {
             for _ in 0..calls {
                 let Some(Slot { cost, waiter, .. }) = self.queue.pop_slot() else { break };
                 let booking = Booking { cost, granted_at: sight.granted_at(), due, before };
-                (before, tokens, granted) = (due, tokens + cost, granted + 1);
+                let weight = self.outlook.weight(cost);
+                (before, tokens, granted) = (due, tokens + weight, granted + 1);
                 let due_at = as_of + wait_of(due);
                 if std::mem::take(&mut goes_first) {
                     match waiter {
@@ -672,7 +678,7 @@ impl<W> Driver<W> {
         }
         match *stopped {
             Some(Decision::Denied { retry_after_us, cause }) => {
-                let tokens = self.queue.iter().next().map_or(0, |head| head.cost);
+                let tokens = self.queue.iter().next().map_or(Cost::default(), |head| head.cost);
                 self.outlook.denied(as_of + retry_after_us, cause, tokens);
                 self.refuse_hopeless(now);
                 self.plan_ask(now);
@@ -697,13 +703,13 @@ impl<W> Driver<W> {
         if self.deadlines.is_empty() || self.probing == Probing::Taken {
             return;
         }
-        let (mut ahead, mut hopeless) = (0, Vec::new());
+        let (mut ahead, mut hopeless) = (Amounts::default(), Vec::new());
         for waiter in self.queue.iter() {
             match (waiter.deadline_at, self.outlook.due_behind(ahead, waiter.cost)) {
                 (Some(deadline_at), Some((due_at, cause))) if due_at > deadline_at => {
                     hopeless.push((waiter.ticket, due_at - now, cause));
                 }
-                _ => ahead += waiter.cost,
+                _ => ahead.add(waiter.cost),
             }
         }
         for (ticket, retry_after_us, cause) in hopeless {

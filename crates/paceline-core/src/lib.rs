@@ -9,6 +9,7 @@
 //! - [`duration`]: spans of time as people write them (`250ms`, `30s`, `1d`).
 //! - [`view`]: what a person wants to see of a bucket.
 //! - [`script`]: the Lua twin's text, its arguments and how its replies and hash are read.
+//! - [`unit`](mod@unit): what quotas count, and what a call costs of each.
 
 pub mod decide;
 pub mod driver;
@@ -17,6 +18,7 @@ pub mod ease;
 pub mod policy;
 pub mod script;
 pub mod state;
+pub mod unit;
 pub mod view;
 
 pub use decide::{
@@ -25,6 +27,7 @@ pub use decide::{
 };
 pub use policy::{Policy, PolicyError, Quota, Shape};
 pub use state::{Bare, Bucket, Clock, Level, Probing, State, Suspension, Window};
+pub use unit::{Cost, CostError, Unit};
 pub use view::{QuotaView, SuspensionView, View};
 
 /// A moment or a span in whole microseconds. Moments are counted from the Unix epoch on the

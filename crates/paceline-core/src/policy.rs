@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::duration::{self, Exact};
 use crate::script::PolicyArgs;
+use crate::unit::{Cost, UNITS, Unit};
 use crate::{EXACT_MAX, Micros, SPAN_MAX_US};
 
 /// Most quotas one policy may hold.
@@ -58,6 +59,7 @@ pub struct Quota {
     limit: u32,
     interval_us: Micros,
     guard_us: Micros,
+    of: Unit,
     /// Somebody gave a window a burst; kept so that the policy can refuse it by name.
     window_burst: bool,
 }
@@ -80,7 +82,8 @@ impl Quota {
     #[must_use]
     pub fn per(limit: u32, interval: Duration) -> Self {
         let shape = Shape::TokenBucket { burst: limit };
-        Self { shape, limit, interval_us: micros(interval), guard_us: 0, window_burst: false }
+        let interval_us = micros(interval);
+        Self { shape, limit, interval_us, guard_us: 0, of: Unit::Requests, window_burst: false }
     }
 
     /// `limit` in a second (not one every `limit` seconds).
@@ -142,6 +145,27 @@ impl Quota {
         Self { guard_us: micros(guard), ..self }
     }
 
+    /// What it counts; requests unless said. A call that takes nothing of that unit is neither held up
+    /// by this quota nor counted by it.
+    ///
+    /// ```
+    /// use paceline_core::{Policy, Quota, Unit};
+    ///
+    /// let policy = Policy::new([Quota::per_minute(500), Quota::per_minute(30_000).of(Unit::Tokens)])?;
+    /// assert_eq!(policy.to_string(), "500/m, 30000/m of tokens");
+    /// # Ok::<(), paceline_core::PolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn of(self, unit: Unit) -> Self {
+        Self { of: unit, ..self }
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn unit(&self) -> Unit {
+        self.of
+    }
+
     /// The shape, with the burst of a token bucket.
     #[must_use]
     pub fn shape(&self) -> Shape {
@@ -171,7 +195,7 @@ impl Quota {
         self.interval_us + self.guard_us
     }
 
-    /// The largest cost that can ever pass.
+    /// The largest amount of its unit that can ever pass.
     #[must_use]
     pub fn cost_max(&self) -> u32 {
         match self.shape {
@@ -198,6 +222,9 @@ impl fmt::Display for Quota {
         if self.guard_us > 0 {
             write!(f, " guard {}", Exact(self.guard_us))?;
         }
+        if self.of != Unit::Requests {
+            write!(f, " of {}", self.of)?;
+        }
         Ok(())
     }
 }
@@ -211,14 +238,22 @@ pub(crate) struct Rate {
     pub(crate) per_us: f64,
     /// Whether they come evenly, one by one, rather than when others leave.
     pub(crate) is_even: bool,
+    /// What they are.
+    pub(crate) of: Unit,
 }
 
 /// One to eight quotas that a call must all pass, and how long an idle bucket is kept.
 ///
 /// Its text form parses and prints: quotas joined by commas, each
-/// `[window] LIMIT/INTERVAL [burst N] [guard D]`, and optionally `idle D` as the last part.
-/// `strict LIMIT/INTERVAL [guard D]` is short for a paced token bucket and a window together,
-/// the shape that is safe whichever way a provider counts.
+/// `[window] LIMIT/INTERVAL [burst N] [guard D] [of UNIT]`, and optionally `idle D` as the last part.
+/// `strict LIMIT/INTERVAL [guard D] [of UNIT]` is short for a paced token bucket and a window
+/// together, the shape that is safe whichever way a provider counts. It paces one by one, so no call
+/// may take more than one of what it counts.
+///
+/// A quota counts requests, or what it is said to be `of`: `500/m, 30000/m of tokens`. What a call
+/// takes of each it says itself ([`Cost`]); it passes all the quotas that count
+/// something of it, or takes nothing from any. A call that takes nothing of what the policy counts
+/// (a plain request under `30000/m of tokens`) waits only for those before it and for suspensions.
 ///
 /// **What is counted how.** A token bucket's credit is kept in units of 1/u token such that a
 /// microsecond earns a whole number of units; the tick is always one microsecond. Where
@@ -239,9 +274,10 @@ pub struct Policy {
     quotas: Vec<Quota>,
     gates: Vec<Gate>,
     idle_us: Micros,
-    cost_max: i64,
-    /// The quota that sets `cost_max`, from 0.
-    cost_max_quota: usize,
+    /// The most of each unit that can ever pass; all there is where no quota counts it.
+    most: [u32; UNITS],
+    /// Whether all quotas count requests.
+    plain: bool,
     text: String,
     script_args: PolicyArgs,
 }
@@ -275,18 +311,18 @@ impl Policy {
             ));
         }
         let gates = quotas.iter().map(Gate::compile).collect::<Result<Vec<_>, _>>()?;
-        let (cost_max_quota, cost_max) = quotas
-            .iter()
-            .enumerate()
-            .map(|(index, quota)| (index, i64::from(quota.cost_max())))
-            .min_by_key(|(_, cost_max)| *cost_max)
-            .unwrap_or((0, 0));
+        let mut most = [u32::MAX; UNITS];
+        for quota in &quotas {
+            let most = &mut most[quota.of.index()];
+            *most = quota.cost_max().min(*most);
+        }
+        let plain = quotas.iter().all(|quota| quota.of == Unit::Requests);
         let mut text = quotas.iter().map(Quota::to_string).collect::<Vec<_>>().join(", ");
         if idle_us != IDLE_DEFAULT_US {
             text.push_str(&format!(", idle {}", Exact(idle_us)));
         }
         let script_args = PolicyArgs::new(idle_us, &gates);
-        Ok(Self { quotas, gates, idle_us, cost_max, cost_max_quota, text, script_args })
+        Ok(Self { quotas, gates, idle_us, most, plain, text, script_args })
     }
 
     /// The quotas in the order they were written; refusals count them from 1.
@@ -301,10 +337,39 @@ impl Policy {
         Duration::from_micros(self.idle_us.unsigned_abs())
     }
 
-    /// The largest cost that can ever pass every quota.
+    /// The most requests that one call can ever take; 2^32 - 1 where no quota counts them.
     #[must_use]
     pub fn cost_max(&self) -> i64 {
-        self.cost_max
+        i64::from(self.most[Unit::Requests.index()])
+    }
+
+    /// The part of a cost that can ever pass at once: of each unit as much as fits.
+    #[must_use]
+    pub fn part_of(&self, cost: Cost) -> Cost {
+        Unit::ALL.into_iter().fold(cost, |part, unit| {
+            let most = self.most[unit.index()];
+            if part.of(unit) > most { part.and(unit, most) } else { part }
+        })
+    }
+
+    /// Whether any quota takes something of the cost.
+    #[must_use]
+    pub fn counts(&self, cost: Cost) -> bool {
+        self.quotas.iter().any(|quota| cost.of(quota.of) > 0)
+    }
+
+    /// Whether no quota is ever too small for the cost.
+    pub(crate) fn holds(&self, cost: Cost) -> bool {
+        if self.plain {
+            return cost.of(Unit::Requests) <= self.most[Unit::Requests.index()];
+        }
+        Unit::ALL.iter().all(|unit| cost.of(*unit) <= self.most[unit.index()])
+    }
+
+    /// Whether all quotas count requests.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.plain
     }
 
     /// The part of this policy that one of `n` processes may use on its own: every rate divided by
@@ -405,14 +470,18 @@ impl Policy {
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub(crate) fn rates(&self) -> impl Iterator<Item = Rate> {
         self.gates.iter().map(|gate| match *gate {
-            Gate::Bucket { rate, unit, capacity, .. } => Rate {
+            Gate::Bucket { rate, unit, capacity, of, .. } => Rate {
                 most: (capacity / unit) as f64,
                 per_us: rate as f64 / unit as f64,
                 is_even: true,
+                of,
             },
-            Gate::Window { limit, span_us, .. } => {
-                Rate { most: limit as f64, per_us: limit as f64 / span_us as f64, is_even: false }
-            }
+            Gate::Window { limit, span_us, of, .. } => Rate {
+                most: limit as f64,
+                per_us: limit as f64 / span_us as f64,
+                is_even: false,
+                of,
+            },
         })
     }
 
@@ -422,10 +491,6 @@ impl Policy {
 
     pub(crate) fn idle_us(&self) -> Micros {
         self.idle_us
-    }
-
-    pub(crate) fn cost_max_quota(&self) -> usize {
-        self.cost_max_quota
     }
 
     /// The policy as the script takes it; see [`crate::script`].
@@ -484,10 +549,10 @@ impl FromStr for Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gate {
     /// `rate` units come back each microsecond, `unit` units make a token, `capacity` units fit.
-    /// A limit of 0 is rate 0, capacity 0.
-    Bucket { rate: i64, unit: i64, capacity: i64, interval_us: Micros },
+    /// A limit of 0 is rate 0, capacity 0. Tokens are `of` what the quota counts.
+    Bucket { rate: i64, unit: i64, capacity: i64, interval_us: Micros, of: Unit },
     /// At most `limit` tokens in any `span_us`; entries are joined up to `chunk` tokens.
-    Window { limit: i64, span_us: Micros, chunk: i64, interval_us: Micros },
+    Window { limit: i64, span_us: Micros, chunk: i64, interval_us: Micros, of: Unit },
 }
 
 impl Gate {
@@ -495,6 +560,21 @@ impl Gate {
     pub(crate) fn interval_us(&self) -> Micros {
         match self {
             Self::Bucket { interval_us, .. } | Self::Window { interval_us, .. } => *interval_us,
+        }
+    }
+
+    /// What its tokens are.
+    pub(crate) fn of(&self) -> Unit {
+        match self {
+            Self::Bucket { of, .. } | Self::Window { of, .. } => *of,
+        }
+    }
+
+    /// The most tokens that can ever pass.
+    pub(crate) fn most(&self) -> i64 {
+        match self {
+            Self::Bucket { unit, capacity, .. } => capacity / unit,
+            Self::Window { limit, .. } => *limit,
         }
     }
 
@@ -512,16 +592,16 @@ impl Gate {
         if quota.guard_us > SPAN_MAX_US - quota.interval_us {
             return Err(refused("interval and guard together are at most 3650d"));
         }
-        let interval_us = quota.interval_us;
+        let (interval_us, of) = (quota.interval_us, quota.of);
         let span_us = quota.span_us();
         let limit = i64::from(quota.limit);
         match quota.shape {
             Shape::Window => {
                 let chunk = (limit + WINDOW_ENTRIES_MAX - 1) / WINDOW_ENTRIES_MAX;
-                Ok(Self::Window { limit, span_us, chunk: chunk.max(1), interval_us })
+                Ok(Self::Window { limit, span_us, chunk: chunk.max(1), interval_us, of })
             }
             Shape::TokenBucket { .. } if limit == 0 => {
-                Ok(Self::Bucket { rate: 0, unit: 1, capacity: 0, interval_us })
+                Ok(Self::Bucket { rate: 0, unit: 1, capacity: 0, interval_us, of })
             }
             Shape::TokenBucket { burst } => {
                 if burst == 0 || burst > LIMIT_MAX {
@@ -541,7 +621,7 @@ impl Gate {
                         "burst and rate together are too fine to count exactly; lower the burst",
                     ));
                 }
-                Ok(Self::Bucket { rate, unit, capacity: burst * unit, interval_us })
+                Ok(Self::Bucket { rate, unit, capacity: burst * unit, interval_us, of })
             }
         }
     }
@@ -593,8 +673,8 @@ impl PolicyError {
     }
 }
 
-const FORM: &str = "a quota is [window] LIMIT/INTERVAL [burst N] [guard D], or strict \
-                    LIMIT/INTERVAL [guard D]; quotas are joined by commas, such as \
+const FORM: &str = "a quota is [window] LIMIT/INTERVAL [burst N] [guard D] [of UNIT], or strict \
+                    LIMIT/INTERVAL [guard D] [of UNIT]; quotas are joined by commas, such as \
                     `50/s burst 10, window 1000/m guard 50ms`";
 
 #[derive(Clone, Copy, PartialEq)]
@@ -611,7 +691,7 @@ fn quota(part: &str, kind: Kind, rate: &str, rest: &[&str]) -> Result<Quota, Pol
         Some(us) => us,
         None => span_us(part, interval)?,
     };
-    let (mut burst, mut guard) = (None, None);
+    let (mut burst, mut guard, mut of) = (None, None, None);
     let mut words = rest;
     while let [word, value, tail @ ..] = words {
         match *word {
@@ -622,6 +702,10 @@ fn quota(part: &str, kind: Kind, rate: &str, rest: &[&str]) -> Result<Quota, Pol
                 return Err(PolicyError::new(part, "a window has no burst; leave it out"));
             }
             "guard" if guard.is_none() => guard = Some(span_us(part, value)?),
+            "of" if tail.is_empty() => {
+                let unit = value.parse::<Unit>();
+                of = Some(unit.map_err(|error| PolicyError::new(part, error.to_string()))?);
+            }
             _ => return Err(PolicyError::new(part, FORM)),
         }
         words = tail;
@@ -633,7 +717,8 @@ fn quota(part: &str, kind: Kind, rate: &str, rest: &[&str]) -> Result<Quota, Pol
         Kind::TokenBucket => Shape::TokenBucket { burst: burst.unwrap_or(limit) },
         Kind::Window => Shape::Window,
     };
-    Ok(Quota { shape, limit, interval_us, guard_us: guard.unwrap_or(0), window_burst: false })
+    let (guard_us, of) = (guard.unwrap_or(0), of.unwrap_or_default());
+    Ok(Quota { shape, limit, interval_us, guard_us, of, window_burst: false })
 }
 
 /// `strict`: paced one at a time, and never more than the limit in a window.
@@ -674,15 +759,14 @@ mod tests {
 
     #[test]
     fn a_rate_is_reduced_so_that_a_microsecond_earns_whole_units() {
-        let seven =
-            Gate::Bucket { rate: 7, unit: 1_000_000, capacity: 7_000_000, interval_us: 1_000_000 };
-        assert_eq!(gate("7/s"), seven);
+        let bucket = |rate, unit, capacity, interval_us| {
+            let of = Unit::Requests;
+            Gate::Bucket { rate, unit, capacity, interval_us, of }
+        };
+        assert_eq!(gate("7/s"), bucket(7, 1_000_000, 7_000_000, 1_000_000));
         let month = 30 * 86_400_000_000;
-        let slow = Gate::Bucket { rate: 1, unit: month, capacity: month, interval_us: month };
-        assert_eq!(gate("1/30d"), slow);
-        let fast =
-            Gate::Bucket { rate: 1, unit: 1, capacity: 1_000_000_000, interval_us: 1_000_000 };
-        assert_eq!(gate("1000000/s burst 1000000000"), fast);
+        assert_eq!(gate("1/30d"), bucket(1, month, month, month));
+        assert_eq!(gate("1000000/s burst 1000000000"), bucket(1, 1, 1_000_000_000, 1_000_000));
     }
 
     #[test]

@@ -11,13 +11,15 @@ use crate::decide::{
 };
 use crate::policy::{Gate, IDLE_DEFAULT_US};
 use crate::state::{Bare, Bucket, Clock, Level, Probing, State, Suspension, Window};
-use crate::{Micros, Policy, PolicyError};
+use crate::{Cost, Micros, Policy, PolicyError, Unit};
 
 /// The script. Its header lists keys, arguments and replies.
 pub const SOURCE: &str = include_str!("decide.lua");
 
-/// The version of the state it keeps, the first word of every plan.
+/// The version of the state it keeps, the first word of every plan: 1 where all quotas count
+/// requests, which scripts before units read, too.
 const STATE_VERSION: &str = "1";
+const STATE_VERSION_UNITS: &str = "2";
 /// The field of the clock of a bucket that was suspended before it had a policy; else the plan is
 /// its name.
 const NO_POLICY_FIELD: &str = "no policy";
@@ -25,7 +27,8 @@ const NO_POLICY_FIELD: &str = "no policy";
 /// One operation of the script.
 #[derive(Debug, Clone)]
 pub enum Call<'a> {
-    /// Answers one call; see [`crate::decide::take`].
+    /// Answers one call; see [`crate::decide::take`]. Where units play a part it is answered as a
+    /// batch; see [`has_units`].
     Take {
         /// Creates the bucket where there is none.
         policy: &'a Policy,
@@ -110,29 +113,27 @@ impl<'a> Call<'a> {
         let number = |value: Micros| bytes(value.to_string());
         let mut args = Vec::with_capacity(6);
         match self {
+            Self::Take { policy, ask } if has_units(policy, &ask.cost) => {
+                return batch_args(&op, policy, &[Group { ask: *ask, calls: 1 }]);
+            }
             Self::Take { policy, ask } => {
                 let PolicyArgs { numbers, plan, keep_ms, windows } = policy.script_args();
                 args.push(op("take"));
-                args.push(packed([ask.cost, ask.wait_max_us], numbers));
+                args.push(packed([ask.cost.tokens(Unit::Requests), ask.wait_max_us], numbers));
                 args.extend([plan, policy.as_str(), keep_ms].map(|arg| arg.as_bytes().into()));
                 args.extend(windows.iter().map(|field| Cow::Borrowed(field.as_bytes())));
             }
-            Self::Batch { policy, groups } => {
-                let PolicyArgs { numbers, plan, keep_ms, windows } = policy.script_args();
-                args.extend([op("batch"), packed([0, 0], numbers)]);
-                args.extend([plan, policy.as_str(), keep_ms].map(|arg| arg.as_bytes().into()));
-                let group =
-                    |it: &Group| [it.ask.cost, it.ask.wait_max_us, it.calls].map(double).concat();
-                args.push(groups.iter().flat_map(group).collect::<Vec<_>>().into());
-                args.extend(windows.iter().map(|field| Cow::Borrowed(field.as_bytes())));
-            }
+            Self::Batch { policy, groups } => return batch_args(&op, policy, groups),
             Self::GiveBack(Booking { cost, granted_at, due, before }) => {
                 args.push(op("give_back"));
-                args.extend([granted_at, due, cost, before].map(|it| number(*it)));
+                let requests = cost.tokens(Unit::Requests);
+                args.extend([*granted_at, *due, requests, *before].map(number));
+                args.extend(others(cost));
             }
             Self::Answered(Booking { cost, granted_at, due, .. }) => {
                 args.push(op("answered"));
-                args.extend([granted_at, due, cost].map(|it| number(*it)));
+                args.extend([*granted_at, *due, cost.tokens(Unit::Requests)].map(number));
+                args.extend(others(cost));
             }
             Self::Lower { said, why } => {
                 let Remaining { quota, interval_us, tokens, resets_in_us, .. } = *said;
@@ -181,6 +182,50 @@ fn texts(why: &Suspension) -> [Cow<'_, [u8]>; 2] {
     [&why.reason, &why.by].map(|text| Cow::Borrowed(text.as_bytes()))
 }
 
+/// Whether a call is asked for in the form that tells of units: then it is a batch of one, since the
+/// usual call is spared all of it.
+#[must_use]
+pub fn has_units(policy: &Policy, cost: &Cost) -> bool {
+    !(policy.is_plain() && cost.is_plain())
+}
+
+fn batch_args<'a>(
+    op: &impl Fn(&'static str) -> Cow<'a, [u8]>,
+    policy: &'a Policy,
+    groups: &[Group],
+) -> Vec<Cow<'a, [u8]>> {
+    let PolicyArgs { numbers, plan, keep_ms, windows } = policy.script_args();
+    let units = groups.iter().any(|group| has_units(policy, &group.ask.cost));
+    // Those that any of the calls takes something of; requests are always told.
+    let others: Vec<Unit> = Unit::ALL[1..]
+        .iter()
+        .copied()
+        .filter(|unit| groups.iter().any(|group| group.ask.cost.of(*unit) > 0))
+        .collect();
+    let name = if units { "batch_of" } else { "batch" };
+    let mut args = vec![op(name), packed([0, 0], numbers)];
+    args.extend([plan, policy.as_str(), keep_ms].map(|arg| arg.as_bytes().into()));
+    let mut numbers = Vec::new();
+    for Group { ask, calls } in groups {
+        let cost = ask.cost.tokens(Unit::Requests);
+        numbers.extend([cost, ask.wait_max_us, *calls].map(double).concat());
+        numbers.extend(others.iter().flat_map(|unit| double(ask.cost.tokens(*unit))));
+    }
+    args.push(numbers.into());
+    if units {
+        args.push(bytes(others.iter().map(|unit| unit.letter()).collect()));
+    }
+    args.extend(windows.iter().map(|field| Cow::Borrowed(field.as_bytes())));
+    args
+}
+
+/// What a booking holds besides requests, if anything, such as `t4000p3`.
+fn others(cost: &Cost) -> Option<Cow<'static, [u8]>> {
+    let units = Unit::ALL[1..].iter().filter(|unit| cost.of(**unit) > 0);
+    let text: String = units.map(|unit| format!("{}{}", unit.letter(), cost.of(*unit))).collect();
+    (!text.is_empty()).then(|| bytes(text))
+}
+
 fn bytes(text: String) -> Cow<'static, [u8]> {
     Cow::Owned(text.into_bytes())
 }
@@ -216,21 +261,24 @@ pub(crate) struct PolicyArgs {
 
 impl PolicyArgs {
     pub(crate) fn new(idle_us: Micros, gates: &[Gate]) -> Self {
-        let mut plan = format!("{STATE_VERSION} {idle_us}");
+        let plain = gates.iter().all(|gate| gate.of() == Unit::Requests);
+        let version = if plain { STATE_VERSION } else { STATE_VERSION_UNITS };
+        let mut plan = format!("{version} {idle_us}");
         let mut numbers = double(idle_us).to_vec();
         for gate in gates {
             let (kind, [a, b, c], interval_us) = match *gate {
-                Gate::Bucket { rate, unit, capacity, interval_us } => {
+                Gate::Bucket { rate, unit, capacity, interval_us, .. } => {
                     numbers.extend([rate, unit, capacity].map(double).concat());
                     // The burst rather than the capacity: a short plan keeps the hash compact.
                     ("b", [rate, unit, capacity / unit], interval_us)
                 }
-                Gate::Window { limit, span_us, chunk, interval_us } => {
+                Gate::Window { limit, span_us, chunk, interval_us, .. } => {
                     numbers.extend([limit, span_us, -chunk].map(double).concat());
                     ("w", [limit, span_us, chunk], interval_us)
                 }
             };
-            plan.push_str(&format!(" {kind} {a} {b} {c} {interval_us}"));
+            let of = gate.of().letter();
+            plan.push_str(&format!(" {kind}{of} {a} {b} {c} {interval_us}"));
         }
         let is_window = |(_, gate): &(usize, &Gate)| matches!(gate, Gate::Window { .. });
         let windows = gates.iter().enumerate().filter(is_window);
@@ -262,7 +310,7 @@ fn unreadable(what: &'static str, found: impl std::fmt::Debug) -> Unreadable {
 ///
 /// # Errors
 /// When it is not what the script writes. It is never taken for a grant.
-pub fn usual_grant(clock: &str, policy: &Policy, cost: i64) -> Result<Decision, Unreadable> {
+pub fn usual_grant(clock: &str, policy: &Policy, cost: Cost) -> Result<Decision, Unreadable> {
     let mut words = clock.split(' ');
     let now = words.next().and_then(|word| word.parse::<Micros>().ok());
     let behind: Vec<Option<Micros>> =
@@ -281,7 +329,7 @@ pub fn usual_grant(clock: &str, policy: &Policy, cost: i64) -> Result<Decision, 
 ///
 /// # Errors
 /// When they are not what the script gives. It is never taken for a grant.
-pub fn decision(numbers: &[i64], cost: i64) -> Result<Decision, Unreadable> {
+pub fn decision(numbers: &[i64], cost: Cost) -> Result<Decision, Unreadable> {
     match *numbers {
         [kind @ (1 | 4), wait_us, granted_at, due, before] => {
             let booking = Booking { cost, granted_at, due, before };
@@ -316,7 +364,7 @@ pub fn batch(numbers: &[i64]) -> Result<Batch, Unreadable> {
     }
     let stopped = match stopped {
         [] => None,
-        [2 | 3, ..] => Some(decision(stopped, 0)?),
+        [2 | 3, ..] => Some(decision(stopped, Cost::default())?),
         _ => return Err(refused()),
     };
     let probe = *kind == 3;
@@ -466,7 +514,8 @@ pub fn bucket(fields: &HashMap<String, String>) -> Result<Option<Bucket>, Unread
         None => IDLE_DEFAULT_US,
         Some(plan) => {
             let mut words = plan.split(' ');
-            let version = words.next().filter(|version| *version == STATE_VERSION);
+            let known = [STATE_VERSION, STATE_VERSION_UNITS];
+            let version = words.next().filter(|version| known.contains(version));
             let kept = version.and(words.next()).and_then(|word| word.parse().ok());
             kept.ok_or_else(|| unreadable("plan", plan))?
         }

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::decide::Booking;
 use crate::policy::{Gate, IDLE_DEFAULT_US, WINDOW_ENTRIES_MAX};
 use crate::{Micros, Policy, SPAN_MAX_US};
 
@@ -351,13 +350,14 @@ impl Window {
         }
     }
 
-    /// Takes a booking's tokens out of the first entries that can hold them; how many there were.
-    pub(crate) fn take_out(&mut self, booking: Booking) -> i64 {
-        self.take_out_where(booking, |time| time >= booking.due)
+    /// Takes tokens of a booking for `due` out of the first entries that can hold them; how many
+    /// there were.
+    pub(crate) fn take_out(&mut self, due: Micros, tokens: i64) -> i64 {
+        self.take_out_where(tokens, |time| time >= due)
     }
 
-    fn take_out_where(&mut self, booking: Booking, holds: impl Fn(Micros) -> bool) -> i64 {
-        let mut left = booking.cost;
+    fn take_out_where(&mut self, wanted: i64, holds: impl Fn(Micros) -> bool) -> i64 {
+        let mut left = wanted;
         for (time, tokens) in &mut self.entries {
             if holds(*time) {
                 let out = left.min(*tokens);
@@ -366,19 +366,19 @@ impl Window {
             }
         }
         self.entries.retain(|(_, tokens)| *tokens > 0);
-        self.used -= booking.cost - left;
-        booking.cost - left
+        self.used -= wanted - left;
+        wanted - left
     }
 
-    /// Counts a booking's tokens as taken at `time` instead; how many there were. Where entries
-    /// stand for several calls, one before it of fewer than `chunk` tokens is joined with them and
-    /// then counts as of `time`; and where there would be too many all the same, the two neighbours
+    /// Counts tokens of a booking for `due` as taken at `time` instead; how many there were. Where
+    /// entries stand for several calls, one before it of fewer than `chunk` tokens is joined with them
+    /// and then counts as of `time`; and where there would be too many all the same, the two neighbours
     /// with the fewest tokens become one, as of the later. Both err on the safe side.
-    pub(crate) fn move_to(&mut self, time: Micros, booking: Booking, chunk: i64) -> i64 {
+    pub(crate) fn move_to(&mut self, time: Micros, due: Micros, wanted: i64, chunk: i64) -> i64 {
         let tokens = match chunk {
             // Each entry is of its own moment.
-            1 => self.take_out_where(booking, |at| at == booking.due),
-            _ => self.take_out(booking),
+            1 => self.take_out_where(wanted, |at| at == due),
+            _ => self.take_out(due, wanted),
         };
         if tokens == 0 {
             return 0;

@@ -14,7 +14,7 @@ use paceline_core::driver::{Event, Next, Stranded};
 use paceline_core::{Batch, Booking, Group, Micros, Policy, Probed};
 
 pub use self::checks::Broken;
-use self::checks::Checks;
+use self::checks::{Checks, requests};
 use self::process::Process;
 use self::store::Store;
 use crate::faults::{Fault, schedule};
@@ -285,6 +285,7 @@ impl<'a> Fleet<'a> {
             }
         }
         let cost = self.rng.i64(1..=self.scenario.cost_max.max(1));
+        let cost = u32::try_from(cost).unwrap_or(u32::MAX);
         let deadline_at = self.scenario.deadline_us.map(|us| self.now + us);
         self.processes[process].join(caller, cost, deadline_at, self.now);
         self.drive(process)
@@ -420,7 +421,7 @@ impl<'a> Fleet<'a> {
                 // An error is never taken for a grant: each of them asks anew.
                 for Stranded { waiter: caller, booking } in driver.failed(now) {
                     // Whether its place still stands is not known; it stays spent.
-                    self.checks.spent(booking.map_or(0, |booking| booking.cost));
+                    self.checks.spent(booking.map_or(0, |booking| requests(booking.cost)));
                     let at = now + self.rng.i64(1_000..20_000);
                     self.at(at, Happening::Wants { process, caller });
                 }
@@ -439,7 +440,7 @@ impl<'a> Fleet<'a> {
         probe: bool,
     ) {
         let at = self.now - START;
-        let accepted = (0..booking.cost).all(|_| self.provider.arrive(at).is_ok());
+        let accepted = (0..requests(booking.cost)).all(|_| self.provider.arrive(at).is_ok());
         self.recorder.call(process, waited_us, at, accepted);
         if self.processes[process].life == life {
             let rest_us = match self.scenario.demand {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 
 use crate::limiter::LimiterBuilder;
-use crate::{Answer, Error, Examination, IntoPolicy, Permit, Stats, Status};
+use crate::{Answer, Cost, Error, Examination, IntoPolicy, Permit, Stats, Status, Unit};
 
 /// The hidden thread's runtime. It lives as long as the process.
 static RUNTIME: LazyLock<Result<Handle, String>> = LazyLock::new(|| {
@@ -40,7 +40,8 @@ pub struct Limiter {
 #[derive(Debug, Clone)]
 pub struct Bucket {
     inner: crate::Bucket,
-    cost: u32,
+    cost: Cost,
+    borrowing: bool,
 }
 
 impl Limiter {
@@ -73,7 +74,7 @@ impl Limiter {
     /// # Errors
     /// As there.
     pub fn bucket(&self, name: &str, policy: impl IntoPolicy) -> Result<Bucket, Error> {
-        Ok(Bucket { inner: self.inner.bucket(name, policy)?, cost: 1 })
+        Ok(Bucket { inner: self.inner.bucket(name, policy)?, cost: 1.into(), borrowing: false })
     }
 
     /// As [`crate::Limiter::status`].
@@ -172,10 +173,27 @@ impl Limiter {
 }
 
 impl Bucket {
-    /// The same bucket for calls of `cost` tokens.
+    /// The same bucket for calls of another cost, as [`crate::Bucket::cost`].
     #[must_use]
-    pub fn cost(&self, cost: u32) -> Self {
-        Self { inner: self.inner.clone(), cost }
+    pub fn cost(&self, cost: impl Into<Cost>) -> Self {
+        Self { cost: cost.into(), ..self.clone() }
+    }
+
+    /// The same bucket for calls that take so much of `unit`, as [`crate::Call::of`].
+    #[must_use]
+    pub fn of(&self, unit: Unit, amount: u32) -> Self {
+        Self { cost: self.cost.and(unit, amount), ..self.clone() }
+    }
+
+    /// The same bucket for calls that borrow, as [`crate::Call::borrowing`].
+    #[must_use]
+    pub fn borrowing(&self) -> Self {
+        Self { borrowing: true, ..self.clone() }
+    }
+
+    fn call(&self) -> crate::Call<'_> {
+        let call = self.inner.cost(self.cost);
+        if self.borrowing { call.borrowing() } else { call }
     }
 
     /// As [`crate::Bucket::acquire`].
@@ -183,8 +201,8 @@ impl Bucket {
     /// # Errors
     /// As there.
     pub fn acquire(&self) -> Result<Permit, Error> {
-        let Self { inner, cost } = self.clone();
-        wait_for(async move { inner.cost(cost).acquire().await })
+        let bucket = self.clone();
+        wait_for(async move { bucket.call().acquire().await })
     }
 
     /// As [`crate::Bucket::acquire_within`].
@@ -192,8 +210,8 @@ impl Bucket {
     /// # Errors
     /// As there.
     pub fn acquire_within(&self, deadline: Duration) -> Result<Answer, Error> {
-        let Self { inner, cost } = self.clone();
-        wait_for(async move { inner.cost(cost).acquire_within(deadline).await })
+        let bucket = self.clone();
+        wait_for(async move { bucket.call().acquire_within(deadline).await })
     }
 
     /// As [`crate::Bucket::try_acquire`].
@@ -201,8 +219,8 @@ impl Bucket {
     /// # Errors
     /// As there.
     pub fn try_acquire(&self) -> Result<Answer, Error> {
-        let Self { inner, cost } = self.clone();
-        wait_for(async move { inner.cost(cost).try_acquire().await })
+        let bucket = self.clone();
+        wait_for(async move { bucket.call().try_acquire().await })
     }
 
     /// As [`crate::Bucket::run`].

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use paceline_core::{Ask, Decision, Micros, Policy, SPAN_MAX_US};
+use paceline_core::{Ask, Cost, Decision, Micros, Policy, SPAN_MAX_US, Unit};
 
 use crate::answer::{Answer, Refusal, RefusedBy};
 use crate::away::WhenAway;
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::into_policy::IntoPolicy;
 use crate::limiter::Limiter;
 use crate::line::Line;
-use crate::permit::{GrantedBy, Held, LONG_AGO, Permit};
+use crate::permit::{CHARGES_MAX, GrantedBy, Held, LONG_AGO, Permit, tell_probed};
 use crate::status::Status;
 use crate::store::Taken;
 
@@ -31,7 +31,8 @@ use crate::store::Taken;
 /// | [`try_acquire`](Self::try_acquire) | never | [`Answer`] |
 ///
 /// Most callers want [`run`](Self::run) or [`acquire`](Self::acquire). A call that costs more than
-/// one token goes through [`cost`](Self::cost), which has the same verbs.
+/// one request, or something else than requests, goes through [`cost`](Self::cost), which has the
+/// same verbs.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     pub(crate) line: Arc<Line>,
@@ -41,12 +42,24 @@ pub struct Bucket {
     pub(crate) adapts: bool,
 }
 
-/// One kind of call on a bucket: so many tokens each. Has the same verbs as [`Bucket`].
+/// One kind of call on a bucket: what each costs. Has the same verbs as [`Bucket`].
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
     pub(crate) bucket: &'a Bucket,
-    cost: u32,
+    cost: Cost,
+    borrowing: bool,
 }
+
+/// How long a call may wait.
+#[derive(Debug, Clone, Copy)]
+enum Patience {
+    Endless,
+    Until(Micros),
+    None,
+}
+
+/// So often a call that borrows reckons anew where it finds another policy than was known.
+const POLICIES_MAX: usize = 4;
 
 /// What asking the store once gave.
 pub(crate) enum Asked {
@@ -81,10 +94,32 @@ impl Bucket {
         &self.policy
     }
 
-    /// The same verbs for calls of `cost` tokens. A cost of 0 is refused by them.
+    /// The same verbs for calls of another cost: a number of requests, or a [`Cost`] of several units.
+    /// A cost of nothing is refused by them.
+    ///
+    /// A language model's provider that limits requests and tokens, where what a call has cost is known
+    /// only from its answer:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+    /// # let limiter = paceline::Limiter::open("memory:").await?;
+    /// use paceline::{Cost, Unit};
+    ///
+    /// let model = limiter.bucket("model", "500/m, 30000/m of tokens")?;
+    /// # async fn ask_the_model() -> u32 { 1_234 }
+    /// // Passes both quotas at once, or waits and takes nothing from either.
+    /// let call = model.cost(1).of(Unit::Tokens, 4_000).acquire().await?.in_flight();
+    /// let used = ask_the_model().await;
+    /// // What was estimated too much goes back.
+    /// call.settle(Cost::only(Unit::Tokens, used));
+    /// # limiter.settled().await;
+    /// # let status = model.status().await?.expect("a bucket");
+    /// # assert!(status.quotas[0].remaining == 499 && status.quotas[1].remaining >= 28_766);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
-    pub fn cost(&self, cost: u32) -> Call<'_> {
-        Call { bucket: self, cost }
+    pub fn cost(&self, cost: impl Into<Cost>) -> Call<'_> {
+        Call { bucket: self, cost: cost.into(), borrowing: false }
     }
 
     /// Waits for a permit as long as it takes.
@@ -203,12 +238,54 @@ impl Bucket {
 }
 
 impl Call<'_> {
+    /// The same call, taking so much of `unit`.
+    #[must_use]
+    pub fn of(self, unit: Unit, amount: u32) -> Self {
+        Self { cost: self.cost.and(unit, amount), ..self }
+    }
+
+    /// The same call, also where it costs more than the policy can ever hold: it takes what fits as
+    /// its permit, waiting as usual, and then at once books the rest ahead, in up to 64 further steps,
+    /// so that all later calls wait until it is repaid. A deadline is for the permit, not for the
+    /// repayment. What would take more steps is refused as what can never pass.
+    ///
+    /// The provider sees the whole call at once, so it must be one that lets a call through that is
+    /// larger than its limit. Dropped unspent, the permit gives all of it back, and so does the call
+    /// that is dropped or fails while the store is asked for the rest; a process that dies in between
+    /// leaves charged what was charged. What other quotas would have brought until the repayment is
+    /// taken back with it, also where they were full before its end: they may then hold less than if
+    /// nothing had been borrowed, never more.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+    /// # let limiter = paceline::Limiter::open("memory:").await?;
+    /// use paceline::Unit;
+    ///
+    /// let model = limiter.bucket("model", "500/m, 30000/m of tokens")?;
+    /// let large = model.cost(1).of(Unit::Tokens, 50_000);
+    /// assert!(large.acquire().await.is_err_and(|error| error.is_never()));
+    /// large.borrowing().acquire().await?.spend();
+    /// // The next waits until the 20 000 borrowed are there.
+    /// let next = model.try_acquire().await?;
+    /// assert!(next.permit().is_err_and(|refusal| refusal.retry_after().as_secs() >= 39));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn borrowing(self) -> Self {
+        Self { borrowing: true, ..self }
+    }
+
     /// As [`Bucket::acquire`].
     ///
     /// # Errors
-    /// As there, and when the cost is 0.
+    /// As there, and when the cost is nothing.
     pub async fn acquire(&self) -> Result<Permit, Error> {
-        match self.wait(None).await? {
+        let answer = match self.borrowing {
+            // It is rare, and its future large.
+            true => Box::pin(self.borrow(Patience::Endless)).await?,
+            false => self.wait(None).await?,
+        };
+        match answer {
             Answer::Granted(permit) => Ok(permit),
             // Without a deadline nothing refuses.
             Answer::Refused(refusal) => Err(Error::never(refusal.to_string())),
@@ -218,29 +295,123 @@ impl Call<'_> {
     /// As [`Bucket::acquire_within`].
     ///
     /// # Errors
-    /// As there, and when the cost is 0.
+    /// As there, and when the cost is nothing.
     pub async fn acquire_within(&self, deadline: Duration) -> Result<Answer, Error> {
         let deadline =
             Micros::try_from(deadline.as_micros()).unwrap_or(SPAN_MAX_US).min(SPAN_MAX_US);
-        self.wait(Some(deadline)).await
+        match self.borrowing {
+            true => Box::pin(self.borrow(Patience::Until(deadline))).await,
+            false => self.wait(Some(deadline)).await,
+        }
     }
 
     /// As [`Bucket::try_acquire`].
     ///
     /// # Errors
-    /// As there, and when the cost is 0.
+    /// As there, and when the cost is nothing.
     pub async fn try_acquire(&self) -> Result<Answer, Error> {
-        match self.ask().await? {
-            Asked::Placed(held) => Ok(Answer::Granted(self.granted(held, 0))),
-            Asked::Free(permit) => Ok(Answer::Granted(permit)),
-            Asked::Refused(refusal, _) => Ok(Answer::Refused(self.refused(refusal))),
+        if self.borrowing {
+            return Box::pin(self.borrow(Patience::None)).await;
+        }
+        self.ask().await.map(|asked| self.told(asked))
+    }
+
+    /// Takes what fits, and books the rest ahead.
+    async fn borrow(&self, patience: Patience) -> Result<Answer, Error> {
+        self.check_cost()?;
+        let Bucket { line, policy: own, .. } = self.bucket;
+        let mut policy = line.known();
+        for _ in 0..POLICIES_MAX {
+            let part = self.first_part(&policy)?;
+            let call = Self { cost: part, borrowing: false, ..*self };
+            let answer = match patience {
+                Patience::Endless => call.wait(None).await,
+                Patience::Until(deadline) => call.wait(Some(deadline)).await,
+                Patience::None => call.ask().await.map(|asked| call.told(asked)),
+            };
+            let error = match answer {
+                Ok(Answer::Granted(permit)) => {
+                    return self.lent(permit, self.cost.less(part)).await.map(Answer::Granted);
+                }
+                Err(error) if error.is_never() => error,
+                other => return other,
+            };
+            // Perhaps another policy binds than was known.
+            let known = line.known();
+            let next = if known == policy { Arc::clone(own) } else { known };
+            if next == policy {
+                return Err(error);
+            }
+            policy = next;
+        }
+        Err(Error::never(format!(
+            "bucket {:?}: its policy changed each time a cost of {} was to be borrowed",
+            line.name, self.cost
+        )))
+    }
+
+    /// What goes with the permit, where the rest can be borrowed.
+    fn first_part(&self, policy: &Policy) -> Result<Cost, Error> {
+        let part = policy.part_of(self.cost);
+        for (index, quota) in policy.quotas().iter().enumerate() {
+            let (wanted, fits) = (self.cost.of(quota.unit()), part.of(quota.unit()));
+            let steps = wanted.div_ceil(fits.max(1));
+            if wanted > fits && (fits == 0 || steps > CHARGES_MAX) {
+                return Err(self.never(i64::from(fits), index + 1, policy));
+            }
+        }
+        Ok(part)
+    }
+
+    /// Books what a permit's call costs beyond it. Dropped or failing half way, what was booked goes
+    /// back with the permit.
+    async fn lent(&self, mut permit: Permit, rest: Cost) -> Result<Permit, Error> {
+        let line = &self.bucket.line;
+        let mut left = rest;
+        for _ in 0..=CHARGES_MAX {
+            // What no store holds is not paid back to it.
+            if left.is_nothing() || permit.granted_by() != GrantedBy::Store {
+                return Ok(permit);
+            }
+            let cost = line.known().part_of(left);
+            if cost.is_nothing() {
+                break;
+            }
+            match self.take(Ask { cost, wait_max_us: SPAN_MAX_US }).await {
+                Ok(Taken { decision: Decision::Granted { booking, probe, .. }, .. }) => {
+                    permit.lend(booking);
+                    left = left.less(cost);
+                    if probe {
+                        // It is no call whose answer the others could wait for.
+                        tell_probed(line, line.shared.probe_patience.max(1));
+                    }
+                }
+                // Another policy binds than was known.
+                Ok(Taken { policy, doubted, .. }) => {
+                    line.store_answered(policy, &self.bucket.policy, doubted);
+                }
+                Err(error) => return Err(line.shared.failed(&line.name, error)),
+            }
+        }
+        Err(Error::never(format!(
+            "bucket {:?}: of a cost of {} there are {left} that its policy cannot lend",
+            line.name, self.cost
+        )))
+    }
+
+    /// The answer to who does not wait.
+    fn told(&self, asked: Asked) -> Answer {
+        match asked {
+            Asked::Placed(held) => Answer::Granted(self.granted(held, 0)),
+            Asked::Free(permit) => Answer::Granted(permit),
+            Asked::Refused(refusal, _) => Answer::Refused(self.refused(refusal)),
         }
     }
 
     /// As [`Bucket::run`].
     ///
     /// # Errors
-    /// As there, and when the cost is 0.
+    /// As there, and when the cost is nothing.
     pub async fn run<T>(&self, call: impl AsyncFnOnce() -> T) -> Result<T, Error> {
         self.acquire().await?.spend();
         Ok(call().await)
@@ -248,7 +419,7 @@ impl Call<'_> {
 
     /// A call costs something.
     pub(crate) fn check_cost(&self) -> Result<(), Error> {
-        if self.cost == 0 {
+        if self.cost.is_nothing() {
             return Err(Error::input(format!(
                 "bucket {:?}: a call costs at least 1, not 0",
                 self.bucket.line.name
@@ -261,7 +432,7 @@ impl Call<'_> {
     async fn ask(&self) -> Result<Asked, Error> {
         self.check_cost()?;
         let Bucket { line, policy, .. } = self.bucket;
-        match self.take(Ask { cost: i64::from(self.cost), wait_max_us: 0 }).await {
+        match self.take(Ask { cost: self.cost, wait_max_us: 0 }).await {
             Ok(Taken { decision, policy: stored, doubted }) => {
                 let asked = self.asked(decision, stored.as_ref().unwrap_or(policy), false);
                 line.store_answered(stored, policy, doubted);
@@ -292,7 +463,7 @@ impl Call<'_> {
             WhenAway::Local { processes } => {
                 line.share_used.store(true, Ordering::Relaxed);
                 // Waiting for a place of its own share is the caller's loop's business.
-                let ask = Ask { cost: i64::from(self.cost), wait_max_us: 0 };
+                let ask = Ask { cost: self.cost, wait_max_us: 0 };
                 let (decision, share) =
                     line.share().take(policy, processes, ask, shared.clock.now())?;
                 let asked = self.asked(decision, &share, true)?;
@@ -326,11 +497,15 @@ impl Call<'_> {
 
     pub(crate) fn never(&self, cost_max: i64, quota: usize, policy: &Policy) -> Error {
         self.bucket.line.meters.never.increment(1);
+        let unit = policy.quotas().get(quota - 1).map_or(Unit::Requests, |quota| quota.unit());
+        let amount = match unit {
+            Unit::Requests => self.cost.of(unit).to_string(),
+            _ => format!("{} {unit}", self.cost.of(unit)),
+        };
         Error::never(format!(
-            "bucket {:?}: a cost of {} can never pass quota {quota} ({}), which lets {cost_max} \
+            "bucket {:?}: a cost of {amount} can never pass quota {quota} ({}), which lets {cost_max} \
              through at most; {}",
             self.bucket.line.name,
-            self.cost,
             quota_text(policy, quota),
             if cost_max == 0 {
                 "a limit of 0 lets nothing pass"
@@ -362,8 +537,8 @@ impl Call<'_> {
         .await
     }
 
-    /// Tokens the call takes.
-    pub(crate) fn cost(&self) -> u32 {
+    /// What the call takes.
+    pub(crate) fn cost(&self) -> Cost {
         self.cost
     }
 

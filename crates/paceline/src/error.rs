@@ -126,6 +126,12 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+impl From<paceline_core::CostError> for Error {
+    fn from(error: paceline_core::CostError) -> Self {
+        Self::input(error.to_string())
+    }
+}
+
 impl From<paceline_core::PolicyError> for Error {
     fn from(error: paceline_core::PolicyError) -> Self {
         Self::input(error.to_string())

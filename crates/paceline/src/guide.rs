@@ -174,6 +174,30 @@
 //! # Ok(()) }
 //! ```
 //!
+//! A language model's provider limits requests and tokens at once, and tells only with its answer how
+//! many tokens a call took. One policy holds both; the call takes an estimate, and
+//! [`settle`](crate::InFlight::settle) puts it right. Dropped without an answer, or killed, it stays at
+//! the estimate.
+//!
+//! ```
+//! use paceline::{Cost, Unit};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), paceline::Error> {
+//! # let limiter = paceline::Limiter::open("memory:").await?;
+//! # async fn ask(_: &str) -> (String, u32) { (String::new(), 812) }
+//! let model = limiter.bucket("provider:model", "500/m, 30000/m of tokens")?;
+//! let prompt = "How many roads must a man walk down?";
+//! let estimate = 1_000 + u32::try_from(prompt.len() / 4).unwrap_or(u32::MAX);
+//! let call = model.cost(1).of(Unit::Tokens, estimate).acquire().await?.in_flight();
+//! let (answer, tokens) = ask(prompt).await;
+//! call.settle(Cost::only(Unit::Tokens, tokens));
+//! # drop(answer);
+//! # limiter.settled().await;
+//! # let left = model.status().await?.map(|it| it.quotas[1].remaining);
+//! # assert!(left.is_some_and(|left| left >= 29_188), "{left:?}");
+//! # Ok(()) }
+//! ```
+//!
 //! # 6. When Redis is away
 //!
 //! Each operation is bounded in time (250 ms unless said). What a call then gets is your choice,

@@ -54,7 +54,7 @@ pub mod tower;
 mod wait;
 
 pub use paceline_core::duration;
-pub use paceline_core::{Policy, PolicyError, Quota, Shape};
+pub use paceline_core::{Cost, CostError, Policy, PolicyError, Quota, Shape, Unit};
 
 pub use answer::{Answer, Refusal, RefusedBy};
 pub use away::WhenAway;

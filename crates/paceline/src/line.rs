@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use paceline_core::driver::{Driver, Event, Next, Settings, Stranded, Ticket};
-use paceline_core::{Booking, Cause, Group, Micros, Policy, Probed};
+use paceline_core::{Booking, Cause, Cost, Group, Micros, Policy, Probed};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
@@ -74,7 +74,7 @@ pub(crate) enum Outcome {
     Go(Held, Micros),
     /// It would have to wait for longer than it may, for that long.
     Refused(Micros, Cause, Arc<Policy>),
-    /// Its call can never pass: the largest cost that can, and the quota that sets it.
+    /// Its call can never pass: the most that can, and the quota that is too small.
     Never(i64, usize, Arc<Policy>),
     /// The store did not answer; the place it had slept for, if it had.
     Stranded(Error, Option<Held>),
@@ -180,6 +180,11 @@ impl Line {
         self.waiting().policy.counts_answers()
     }
 
+    /// The policy that binds, as far as is known.
+    pub(crate) fn known(&self) -> Arc<Policy> {
+        Arc::clone(&self.waiting().policy)
+    }
+
     /// Whether the next call may ask the store on its own. Where crowds pay, one call in a row of
     /// quick ones stands in line to see whether one has formed.
     pub(crate) fn may_go_alone(&self) -> bool {
@@ -191,14 +196,14 @@ impl Line {
     pub(crate) fn join(
         self: &Arc<Self>,
         policy: &Arc<Policy>,
-        cost: u32,
+        cost: Cost,
         deadline_at: Option<Micros>,
         now: Micros,
     ) -> Standing {
         let (waiter, outcome) = oneshot::channel();
         let mut waiting = self.waiting();
         waiting.bring(policy);
-        let ticket = waiting.driver.join(waiter, i64::from(cost), deadline_at, now);
+        let ticket = waiting.driver.join(waiter, cost, deadline_at, now);
         let standing = Standing { line: Arc::clone(self), ticket, outcome, answered: false };
         // The task that drives asks for all who have come by then; the first has to wake it.
         if !waiting.driven || deadline_at.is_some() || waiting.driver.waiting() == 1 {

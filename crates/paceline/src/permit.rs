@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use paceline_core::{Ask, Booking, Decision, Micros, SPAN_MAX_US};
+use paceline_core::{Ask, Booking, Cost, Decision, Micros, SPAN_MAX_US};
 
 use crate::line::Line;
 use crate::store::Taken;
@@ -15,7 +15,7 @@ use crate::store::Taken;
 const UNSPENT_SUSPICIOUS: u64 = 16;
 
 /// Most operations for what one call has cost beyond its estimate.
-const CHARGES_MAX: usize = 64;
+pub(crate) const CHARGES_MAX: u32 = 64;
 
 /// When a place was due that nobody may have after this one: it goes back to the bucket.
 pub(crate) const LONG_AGO: Micros = Micros::MIN / 2;
@@ -56,11 +56,24 @@ pub struct Permit {
 #[derive(Debug)]
 #[must_use = "tell it when the answer has come"]
 pub struct InFlight {
-    sent: Option<(Arc<Line>, Booking)>,
+    sent: Option<Sent>,
     /// On this process's steady clock.
     at: Micros,
     probe: bool,
 }
+
+/// What was taken for a call that has gone out.
+#[derive(Debug)]
+struct Sent {
+    line: Arc<Line>,
+    booking: Booking,
+    borrowed: Option<Box<Borrowed>>,
+}
+
+/// What was booked ahead for a call besides its place, in order. Few calls have any, so it is kept
+/// apart.
+#[derive(Debug, Default)]
+struct Borrowed(Vec<Booking>);
 
 impl InFlight {
     /// Whether it is the call that went first; see [`Permit::is_probe`].
@@ -72,8 +85,8 @@ impl InFlight {
     /// The place it has in a bucket.
     #[cfg(feature = "http")]
     pub(crate) fn place_in(&self, line: &Arc<Line>) -> Option<Booking> {
-        let sent = self.sent.as_ref().filter(|(of, _)| Arc::ptr_eq(of, line));
-        sent.map(|(_, booking)| *booking)
+        let sent = self.sent.as_ref().filter(|sent| Arc::ptr_eq(&sent.line, line));
+        sent.map(|sent| sent.booking)
     }
 
     /// How long ago it was sent, where a store holds its place.
@@ -91,25 +104,23 @@ impl InFlight {
     /// The answer has come. Told in the background; if that fails, the call is counted until the
     /// guard is over.
     pub fn answered(self) {
-        if let (true, Some((line, _))) = (self.probe, &self.sent) {
+        if let (true, Some(Sent { line, .. })) = (self.probe, &self.sent) {
             tell_probed(line, 0);
         }
-        if let Some((line, booking)) = self.sent
+        if let Some(Sent { line, booking, borrowed }) = self.sent
             && line.counts_answers()
         {
-            in_background(&line, move |line: Arc<Line>| async move {
-                if let Err(error) = line.shared.store.answered(&line.name, booking).await {
-                    let error = line.shared.failed(&line.name, error);
-                    tracing::debug!(%error, "an answer could not be told");
-                }
-            });
+            for booking in all(booking, borrowed) {
+                answered(&line, booking);
+            }
         }
     }
 
     /// The answer has come and told what the call has really cost, where that is known only
     /// afterwards: a model's tokens, points of a query. What was estimated too much goes back; what
     /// was estimated too little is charged as if it had been asked for now, also where the bucket has
-    /// to be empty for a while for it. Done once, in the background; a process that dies before that,
+    /// to be empty for a while for it. Each unit by itself: those not named stay at their estimate. A
+    /// plain number is of requests. Done once, in the background; a process that dies before that,
     /// and a store that does not answer, leave it at the estimate.
     ///
     /// ```
@@ -123,37 +134,62 @@ impl InFlight {
     /// # assert!(limiter.status("model: tokens").await?.is_some_and(|it| it.quotas[0].remaining > 88_000));
     /// # Ok(()) }
     /// ```
-    pub fn settle(mut self, actual: u32) {
-        let Some((line, booking)) = self.sent.take() else { return };
+    pub fn settle(mut self, actual: impl Into<Cost>) {
+        let Some(Sent { line, booking, borrowed }) = self.sent.take() else { return };
         if self.probe {
             tell_probed(&line, 0);
         }
-        let actual = i64::from(actual);
-        let kept = Booking { cost: booking.cost.min(actual), ..booking };
-        if actual < booking.cost {
-            give_back(&line, Booking { cost: booking.cost - actual, ..booking });
-        } else if actual > booking.cost {
-            in_background(&line, move |line| charge(line, actual - booking.cost));
+        let actual = actual.into();
+        let all = all(booking, borrowed);
+        let estimate = all.iter().fold(Cost::default(), |sum, it| sum.plus(it.cost));
+        let actual = actual.or(estimate);
+        // What was booked last goes back first.
+        let mut too_much = estimate.less(actual);
+        for booking in all.into_iter().rev() {
+            let back = booking.cost.least(too_much);
+            too_much = too_much.less(back);
+            if !back.is_nothing() {
+                give_back(&line, Booking { cost: back, ..booking });
+            }
+            let kept = Booking { cost: booking.cost.less(back), ..booking };
+            if !kept.cost.is_nothing() && line.counts_answers() {
+                answered(&line, kept);
+            }
         }
-        if kept.cost > 0 {
-            InFlight { sent: Some((line, kept)), probe: false, ..self }.answered();
+        let more = actual.less(estimate);
+        if !more.is_nothing() {
+            in_background(&line, move |line| charge(line, more));
         }
     }
 }
 
+/// All that was booked for a call, in order.
+fn all(booking: Booking, borrowed: Option<Box<Borrowed>>) -> Vec<Booking> {
+    std::iter::once(booking).chain(borrowed.map(|it| it.0).unwrap_or_default()).collect()
+}
+
+fn answered(line: &Arc<Line>, booking: Booking) {
+    in_background(line, move |line: Arc<Line>| async move {
+        if let Err(error) = line.shared.store.answered(&line.name, booking).await {
+            let error = line.shared.failed(&line.name, error);
+            tracing::debug!(%error, "an answer could not be told");
+        }
+    });
+}
+
 /// Takes what a call has cost beyond its estimate, in steps that the policy can hold.
-async fn charge(line: Arc<Line>, more: i64) {
+async fn charge(line: Arc<Line>, more: Cost) {
     let mut left = more;
     for _ in 0..CHARGES_MAX {
-        let policy = Arc::clone(&line.waiting().policy);
-        let cost = left.min(policy.cost_max());
-        if cost <= 0 {
+        let policy = line.known();
+        let cost = policy.part_of(left);
+        if !policy.counts(cost) {
             return;
         }
         let ask = Ask { cost, wait_max_us: SPAN_MAX_US };
         match line.shared.store.take(&line.name, &policy, ask).await {
             Ok(Taken { decision: Decision::Granted { probe, .. }, .. }) => {
-                left -= cost;
+                left = left.less(cost);
                 if probe {
                     // It is no call whose answer the others could wait for.
                     tell_probed(&line, line.shared.probe_patience.max(1));
@@ -170,7 +206,7 @@ async fn charge(line: Arc<Line>, more: i64) {
             }
         }
     }
-    tracing::warn!(bucket = line.name, left, "a call has cost far more than its policy can hold");
+    tracing::warn!(bucket = line.name, %left, "a call has cost far more than its policy can hold");
 }
 
 /// Who granted a permit.
@@ -190,6 +226,7 @@ pub enum GrantedBy {
 pub(crate) struct Held {
     line: Arc<Line>,
     booking: Booking,
+    borrowed: Option<Box<Borrowed>>,
     /// When it was due, on this process's steady clock.
     due_at: Micros,
     /// Whether it still has to be given back.
@@ -210,6 +247,13 @@ impl Permit {
     pub(crate) fn after(mut self, waited: Duration) -> Self {
         self.waited = waited;
         self
+    }
+
+    /// What was booked ahead for the same call goes with it.
+    pub(crate) fn lend(&mut self, booking: Booking) {
+        if let Some(held) = &mut self.held {
+            held.borrowed.get_or_insert_default().0.push(booking);
+        }
     }
 
     /// Whether this call goes first at the end of a suspension that a refusal caused, to find out
@@ -291,7 +335,7 @@ impl Drop for Permit {
 
 impl Held {
     pub(crate) fn new(line: &Arc<Line>, booking: Booking, due_at: Micros) -> Self {
-        Self { line: Arc::clone(line), booking, due_at, owed: true, probe: false }
+        Self { line: Arc::clone(line), booking, borrowed: None, due_at, owed: true, probe: false }
     }
 
     /// As one that goes first in a suspension, where it does.
@@ -306,15 +350,25 @@ impl Held {
     }
 
     /// As [`release`](Self::release); what is needed to tell of its answer.
-    fn send(mut self) -> (Arc<Line>, Booking) {
+    fn send(mut self) -> Sent {
         self.owed = false;
-        (Arc::clone(&self.line), self.booking)
+        let borrowed = self.borrowed.take();
+        Sent { line: Arc::clone(&self.line), booking: self.booking, borrowed }
+    }
+
+    fn give_back_borrowed(&mut self) {
+        let borrowed = self.borrowed.take().map(|it| it.0).unwrap_or_default();
+        // The last first: so it takes back the moment it was booked for.
+        for booking in borrowed.into_iter().rev() {
+            give_back(&self.line, booking);
+        }
     }
 
     /// Gives the place back to the bucket: at once where the store answers without waiting, else in
     /// the background of the runtime the limiter was opened in. If that is gone it stays spent.
     pub(crate) fn give_back(mut self) {
         self.owed = false;
+        self.give_back_borrowed();
         give_back(&self.line, self.booking);
         self.leave_to_another();
     }
@@ -339,6 +393,7 @@ impl Drop for Held {
         if !self.owed {
             return;
         }
+        self.give_back_borrowed();
         if self.probe {
             // Nobody here may have it before another goes first.
             give_back(&self.line, self.booking);
@@ -351,7 +406,7 @@ impl Drop for Held {
 
 /// Tells what came of the call that went first in a suspension: it passed, or with some patience was
 /// not made.
-fn tell_probed(line: &Arc<Line>, patience_us: Micros) {
+pub(crate) fn tell_probed(line: &Arc<Line>, patience_us: Micros) {
     in_background(line, move |line| async move {
         match line.shared.store.probed(&line.name, patience_us).await {
             // Who waits here need not wait until it looks.

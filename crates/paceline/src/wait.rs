@@ -34,7 +34,8 @@ impl Call<'_> {
     /// Waits for a permit, up to a deadline in microseconds from now where there is one.
     pub(crate) async fn wait(&self, deadline: Option<Micros>) -> Result<Answer, Error> {
         self.check_cost()?;
-        let span = tracing::debug_span!("acquire", bucket = self.bucket.name(), cost = self.cost());
+        let span =
+            tracing::debug_span!("acquire", bucket = self.bucket.name(), cost = %self.cost());
         self.wait_until_it_goes(deadline).instrument(span).await
     }
 
@@ -114,7 +115,7 @@ impl Call<'_> {
         let Some(alone) = alone else { return Ok(None) };
         let mut flight = AloneFlight { line, alone: Some(alone) };
         let wait_max_us = flight.alone.as_ref().map_or(0, |alone| alone.wait_max_us);
-        let asked = self.take(Ask { cost: i64::from(self.cost()), wait_max_us }).await;
+        let asked = self.take(Ask { cost: self.cost(), wait_max_us }).await;
         let Taken { decision, policy: stored, doubted } = match asked {
             Ok(taken) => taken,
             Err(error) => {
@@ -139,7 +140,7 @@ impl Call<'_> {
                 let Some(alone) = flight.alone.take() else { return Ok(None) };
                 let batch = batch_of(decision);
                 let now = clock.steady();
-                let cost = i64::from(self.cost());
+                let cost = self.cost();
                 let standing = line.stand(|waiting, waiter| {
                     waiting.bring(&self.bucket.policy);
                     waiting.policy = Arc::clone(policy);

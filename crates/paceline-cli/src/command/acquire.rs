@@ -20,7 +20,7 @@ use crate::signal;
 ///   paceline acquire github --quota 5/s && curl -s https://api.github.com/zen
 ///   paceline acquire github --quota 5/s --count 100 | while read -r n; do ./call "$n"; done
 ///
-/// --count N takes N permits one after another, each at its own moment; --cost N takes N tokens at
+/// --count N takes N permits one after another, each at its own moment; --cost N takes N at
 /// one moment.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]

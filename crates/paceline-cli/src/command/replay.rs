@@ -50,7 +50,7 @@ struct Step {
 #[derive(Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 enum Op {
-    Take { cost: i64, wait_max_us: i64 },
+    Take { cost: u32, wait_max_us: i64 },
     Suspend { for_us: i64 },
     Resume,
     Set { policy: String },
@@ -138,7 +138,7 @@ async fn replay(
             }
             let got = match &step.op {
                 Op::Take { cost, wait_max_us } => {
-                    let ask = Ask { cost: *cost, wait_max_us: *wait_max_us };
+                    let ask = Ask { cost: (*cost).into(), wait_max_us: *wait_max_us };
                     answer(testing::decide(limiter, name, &own, ask).await?)
                 }
                 Op::Suspend { for_us } => {

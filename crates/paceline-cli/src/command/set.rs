@@ -32,7 +32,7 @@ impl Set {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let limiter = context.store.open().await?;
         let policy = self.policy.to_string();
-        let stops = self.policy.cost_max() == 0;
+        let stops = self.policy.quotas().iter().any(|quota| quota.cost_max() == 0);
         let existed = limiter.status(&self.bucket).await?.is_some();
         let changed = if self.no_pin {
             limiter.set_policy(&self.bucket, self.policy).await?

@@ -108,6 +108,13 @@ enum Chart {
 
 impl Simulate {
     pub(crate) fn run(self, context: &Context) -> Result<Exit, Failure> {
+        if !self.quota.is_plain() {
+            let words = format!(
+                "{:?}: simulated calls are of requests alone; leave out the quotas of other units",
+                self.quota.as_str()
+            );
+            return Err(Failure::new(Exit::USAGE, words));
+        }
         let scenario = Scenario {
             processes: self.processes.into(),
             callers: self.callers.into(),

@@ -58,6 +58,27 @@ fn a_permit_that_the_exit_code_tells_of_is_spent_also_where_nobody_reads_the_jso
 }
 
 #[test]
+fn a_cost_of_several_units_is_held_to_the_quota_of_each() {
+    let server = RedisServer::start();
+    let run = |arguments: &[&str]| paceline(arguments).store(&server.url());
+    let acquire = |cost: &str| {
+        let policy = "500/d, 30000/d of tokens";
+        run(&["acquire", "api", "--quota", policy, "--no-wait", "--cost", cost])
+    };
+    acquire("tokens=20000").ends_with(0);
+    acquire("0,tokens=5000").ends_with(0);
+    acquire("1,tokens=20000").ends_with(75).says(&["quota 2 (30000/d of tokens)"]);
+    acquire("tokens=30001").ends_with(75).says(&["a cost of 30001 tokens can never pass quota 2"]);
+    acquire("9").ends_with(0);
+    let status = run(&["status", "api"]).ends_with(0);
+    assert!(status.text().contains("quota 1    490 of 500 left  (500/d)"), "{}", status.text());
+    assert!(status.text().contains("of 30000 left  (30000/d of tokens)"), "{}", status.text());
+    run(&["set", "api", "9/s, 40/d of points"]).ends_with(0);
+    let status = run(&["status", "api"]).ends_with(0);
+    assert!(status.text().contains("40 of 40 left  (40/d of points)"), "{}", status.text());
+}
+
+#[test]
 fn a_count_prints_the_number_of_each_permit_and_a_cost_takes_more_tokens() {
     let server = RedisServer::start();
     let acquire = |more: &[&str]| {

@@ -79,7 +79,7 @@ pub fn lower(slot: &mut Option<Bucket>, said: Remaining, why: Suspension, now: M
                 *credit = most;
             }
         }
-        (Gate::Window { limit, span_us, chunk, interval_us }, Level::Window(window)) => {
+        (Gate::Window { limit, span_us, chunk, interval_us, .. }, Level::Window(window)) => {
             let resets_in = said.resets_in_us.min(*span_us);
             let start = bucket_time + resets_in - span_us - said.blur_us;
             let (mut later, mut soon, mut own) = (0, 0, 0);

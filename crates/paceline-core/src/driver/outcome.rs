@@ -1,7 +1,7 @@
 //! What a driver tells: what became of waiters, and what it wants done.
 
-use crate::Micros;
 use crate::decide::{Booking, Cause, Group};
+use crate::{Cost, Micros};
 
 /// What became of somebody.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,11 +33,11 @@ pub enum Event<W> {
     Never {
         /// Who.
         waiter: W,
-        /// Tokens it wanted.
-        cost: i64,
-        /// The largest cost that can.
+        /// What it wanted.
+        cost: Cost,
+        /// The most of the quota's unit that can.
         cost_max: i64,
-        /// The quota, from 1, that sets it.
+        /// The quota, from 1, that is too small.
         quota: usize,
     },
     /// A place nobody here can use any more: it goes back to the bucket.

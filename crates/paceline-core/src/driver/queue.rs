@@ -5,13 +5,14 @@
 use std::collections::VecDeque;
 
 use super::Ticket;
-use crate::Micros;
+use crate::unit::Amounts;
+use crate::{Cost, Micros};
 
 /// One who waits.
 #[derive(Debug)]
 pub(super) struct Waiter<W> {
     pub(super) ticket: Ticket,
-    pub(super) cost: i64,
+    pub(super) cost: Cost,
     pub(super) deadline_at: Option<Micros>,
     pub(super) who: W,
 }
@@ -20,7 +21,7 @@ pub(super) struct Waiter<W> {
 #[derive(Debug)]
 pub(super) struct Slot<W> {
     ticket: Ticket,
-    pub(super) cost: i64,
+    pub(super) cost: Cost,
     pub(super) waiter: Option<Waiter<W>>,
 }
 
@@ -31,12 +32,12 @@ pub(super) struct Queue<W> {
     /// Slots with a waiter.
     live: usize,
     /// What those want together.
-    tokens: i64,
+    tokens: Amounts,
 }
 
 impl<W> Default for Queue<W> {
     fn default() -> Self {
-        Self { slots: VecDeque::new(), live: 0, tokens: 0 }
+        Self { slots: VecDeque::new(), live: 0, tokens: Amounts::default() }
     }
 }
 
@@ -50,7 +51,7 @@ impl<W> Queue<W> {
     }
 
     /// What all in it want together.
-    pub(super) fn tokens(&self) -> i64 {
+    pub(super) fn tokens(&self) -> Amounts {
         self.tokens
     }
 
@@ -93,7 +94,7 @@ impl<W> Queue<W> {
         let slot = self.slots.pop_front()?;
         if let Some(waiter) = &slot.waiter {
             self.live -= 1;
-            self.tokens -= waiter.cost;
+            self.tokens.take(waiter.cost);
         }
         Some(slot)
     }
@@ -107,12 +108,12 @@ impl<W> Queue<W> {
 
     fn came(&mut self, waiter: &Waiter<W>) {
         self.live += 1;
-        self.tokens += waiter.cost;
+        self.tokens.add(waiter.cost);
     }
 
     fn went(&mut self, waiter: &Waiter<W>) {
         self.live -= 1;
-        self.tokens -= waiter.cost;
+        self.tokens.take(waiter.cost);
     }
 }
 
@@ -125,10 +126,12 @@ impl<W> Slot<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Unit;
 
-    fn line(costs: &[i64]) -> Queue<u64> {
+    fn line(costs: &[u32]) -> Queue<u64> {
         let mut line = Queue::default();
         for (number, &cost) in (0..).zip(costs) {
+            let cost = Cost::requests(cost);
             line.push_back(Waiter { ticket: Ticket(number), cost, deadline_at: None, who: number });
         }
         line
@@ -139,12 +142,12 @@ mod tests {
         let mut line = line(&[1, 2, 3]);
         assert_eq!(line.remove(Ticket(1)).map(|it| it.who), Some(1));
         assert!(line.remove(Ticket(1)).is_none());
-        assert_eq!((line.len(), line.tokens()), (2, 4));
+        assert_eq!((line.len(), line.tokens().of(Unit::Requests)), (2, 4));
         assert!(line.pop_slot().is_some_and(|slot| slot.waiter.is_some()));
-        assert!(line.pop_slot().is_some_and(|slot| slot.waiter.is_none() && slot.cost == 2));
+        assert!(line.pop_slot().is_some_and(|slot| slot.waiter.is_none() && slot.cost == 2.into()));
         line.close_up();
         assert_eq!(line.pop_front().map(|it| it.who), Some(2));
-        assert!(line.is_empty() && line.tokens() == 0);
+        assert!(line.is_empty() && line.tokens() == Amounts::default());
     }
 
     #[test]

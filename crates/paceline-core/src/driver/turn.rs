@@ -134,15 +134,22 @@ impl Turn {
         (*began_at, *taken) = (now, tokens);
     }
 
-    /// An answer told when the next call would be due.
-    pub(super) fn saw(&mut self, head_due: Micros, now: Micros, own: Micros, pace: Option<Rate>) {
+    /// An answer told when the next call would be due; one's own places lie `step` tokens apart.
+    pub(super) fn saw(
+        &mut self,
+        head_due: Micros,
+        now: Micros,
+        own: Micros,
+        step: f64,
+        pace: Option<Rate>,
+    ) {
         self.tries = self.tries.saturating_add(1);
         let Some(pace) = pace else { return };
         if !pace.is_even {
             // What it waits for is time that must pass, not others.
             return;
         }
-        let alone = (head_due - own) as f64 * pace.per_us < 1.5;
+        let alone = (head_due - own) as f64 * pace.per_us < 1.5 * step;
         let ahead = if alone { 0.0 } else { (head_due - now) as f64 / self.lookahead_us };
         let ahead = ahead.clamp(0.0, 1.0);
         self.ahead = Some(self.ahead.map_or(ahead, |it| SMOOTH * ahead + (1.0 - SMOOTH) * it));
@@ -173,7 +180,8 @@ impl Turn {
                 let by_share = self.share.map_or(by_others, |share| taken as f64 / share);
                 let since = (now - began_at) as f64;
                 let after = if since < EARLY * by_share {
-                    EARLY * by_share
+                    // Cut to whole microseconds it may be now, and asked for without end.
+                    (EARLY * by_share).max(since + 1.0)
                 } else {
                     by_others.clamp(since + 0.15 * by_share, since + 0.3 * by_share)
                 };

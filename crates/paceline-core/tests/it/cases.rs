@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use paceline_core::decide;
-use paceline_core::{Ask, Bucket, Cause, Decision, Micros, Policy};
+use paceline_core::{Ask, Bucket, Cause, Cost, Decision, Micros, Policy, Unit};
 
 const START: Micros = 1_790_000_000_123_456;
 const S: Micros = 1_000_000;
@@ -20,18 +20,19 @@ impl Case {
         Self { policy: Arc::new(policy.parse().unwrap()), slot: None }
     }
 
-    fn take(&mut self, cost: i64, at: Micros) -> Decision {
-        decide::take(&mut self.slot, &self.policy, Ask { cost, wait_max_us: 0 }, START + at)
+    fn take(&mut self, cost: impl Into<Cost>, at: Micros) -> Decision {
+        let ask = Ask { cost: cost.into(), wait_max_us: 0 };
+        decide::take(&mut self.slot, &self.policy, ask, START + at)
     }
 
     #[track_caller]
-    fn allowed(&mut self, cost: i64, at: Micros) {
+    fn allowed(&mut self, cost: impl Into<Cost>, at: Micros) {
         let decision = self.take(cost, at);
         assert!(matches!(decision, Decision::Granted { wait_us: 0, .. }), "{decision:?}");
     }
 
     #[track_caller]
-    fn denied(&mut self, cost: i64, at: Micros, retry_after_us: Micros) {
+    fn denied(&mut self, cost: impl Into<Cost>, at: Micros, retry_after_us: Micros) {
         let cause = match self.take(cost, at) {
             Decision::Denied { retry_after_us: told, cause } if told == retry_after_us => cause,
             other => panic!("{other:?}"),
@@ -200,6 +201,24 @@ fn c20_a_cost_above_capacity_is_refused_at_once_and_takes_nothing() {
 }
 
 #[test]
+fn c20_of_several_units_the_quota_that_is_too_small_is_named() {
+    let mut case = Case::new("500/m, 30000/m of tokens, window 40000/m of tokens");
+    let call = |requests, tokens| Cost::requests(requests).and(Unit::Tokens, tokens);
+    assert_eq!(case.take(call(1, 30_001), 0), Decision::Never { cost_max: 30_000, quota: 2 });
+    assert_eq!(case.take(call(501, 1), 0), Decision::Never { cost_max: 500, quota: 1 });
+    assert_eq!(case.take(call(501, 50_000), 0), Decision::Never { cost_max: 500, quota: 1 });
+    assert_eq!(case.slot, None);
+    case.allowed(call(500, 30_000), 0);
+    // What no quota counts is nobody's.
+    case.allowed(Cost::only(Unit::Bytes, u32::MAX), 0);
+    // A limit of 0 stops who takes something of it, and nobody else.
+    let mut case = Case::new("0/m of tokens, 5/s");
+    assert_eq!(case.take(call(1, 1), 0), Decision::Never { cost_max: 0, quota: 1 });
+    case.allowed(5, 0);
+    case.denied(1, 0, S / 5);
+}
+
+#[test]
 fn c21_a_denial_changes_nothing_and_a_fast_poller_gets_its_token() {
     let mut case = Case::new("1/10s burst 10");
     case.allowed(8, 0);
@@ -229,6 +248,74 @@ fn c22_all_quotas_or_none_whatever_their_order() {
     assert_eq!(case.count(10, 0), 10);
     let decision = case.take(1, 0);
     assert!(matches!(decision, Decision::Denied { cause: Cause::Quota(1), .. }), "{decision:?}");
+}
+
+#[test]
+fn c22_a_call_passes_in_all_its_units_or_takes_nothing_of_any() {
+    for policy in [
+        "500/m, 30000/m of tokens",
+        "30000/m of tokens, 500/m",
+        "window 500/m, window 30000/m of tokens",
+    ] {
+        let mut case = Case::new(policy);
+        let call = Cost::requests(1).and(Unit::Tokens, 4_000);
+        for _ in 0..7 {
+            case.allowed(call, 0);
+        }
+        let quota = if policy.starts_with("30000") { 1 } else { 2 };
+        let tokens = quota - 1;
+        // Held up by tokens, while requests have room.
+        let denied = case.take(call, 0);
+        assert!(
+            matches!(denied, Decision::Denied { cause: Cause::Quota(it), .. } if it == quota),
+            "{policy}: {denied:?}"
+        );
+        let left = case.left(0);
+        assert_eq!((left[1 - tokens], left[tokens]), (493, 2_000), "{policy}");
+        case.allowed(Cost::requests(1).and(Unit::Tokens, 2_000), 0);
+        // Nothing of tokens, so nothing to wait for; and those are held up by requests alone.
+        assert_eq!(case.count(500, 0), 492, "{policy}");
+        let denied = case.take(1, 0);
+        assert!(matches!(denied, Decision::Denied { cause: Cause::Quota(it), .. } if it != quota));
+        assert_eq!(case.left(0), [0, 0], "{policy}");
+    }
+    let mut case = Case::new("500/m, 30000/m of tokens");
+    case.allowed(Cost::requests(1).and(Unit::Tokens, 30_000), 0);
+    case.denied(Cost::requests(1).and(Unit::Tokens, 4_000), 0, 8 * S);
+    case.allowed(Cost::requests(1).and(Unit::Tokens, 4_000), 8 * S);
+}
+
+#[test]
+fn c29_quotas_of_one_limit_and_interval_count_each_their_own_unit() {
+    let mut case = Case::new("5/h of input-tokens, 5/h of output-tokens, window 5/h of points");
+    let only = |unit| Cost::only(unit, 5);
+    for unit in [Unit::OutputTokens, Unit::Points, Unit::InputTokens] {
+        case.allowed(only(unit), 0);
+        assert!(matches!(case.take(only(unit), 0), Decision::Denied { .. }));
+    }
+    // A new policy goes on from the quota of the same unit, wherever that stands.
+    let mut case = Case::new("5/h of input-tokens, 5/h of output-tokens");
+    case.allowed(Cost::only(Unit::OutputTokens, 4), 0);
+    case.set("6/h, 5/h of output-tokens, 5/h of input-tokens", 0);
+    assert_eq!(case.left(0), [6, 1, 5]);
+}
+
+#[test]
+fn a_call_that_takes_nothing_of_a_quota_is_not_held_up_by_it() {
+    // A new policy may find a window above its limit, and a level below nothing.
+    let mut case = Case::new("window 100/m of tokens, 50/s");
+    case.allowed(Cost::only(Unit::Tokens, 90), 0);
+    case.set("window 20/m of tokens, 50/s", 0);
+    case.allowed(1, 0);
+    assert_eq!(case.left(0), [0, 49]);
+    case.denied(Cost::only(Unit::Tokens, 1), 0, 60 * S);
+    // It keeps its turn behind what is booked, all the same.
+    let mut case = Case::new("10/s, 60/m burst 5 of tokens");
+    case.allowed(Cost::only(Unit::Tokens, 5), 0);
+    let ask = Ask { cost: Cost::only(Unit::Tokens, 2), wait_max_us: 5 * S };
+    let booked = decide::take(&mut case.slot, &case.policy, ask, START);
+    assert!(matches!(booked, Decision::Granted { wait_us, .. } if wait_us == 2 * S));
+    case.denied(1, 0, 2 * S);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use paceline_core::driver::{Driver, Event, Next, Settings};
-use paceline_core::{Booking, Bucket, Group, Micros, Policy, Suspension, decide};
+use paceline_core::{Booking, Bucket, Cost, Group, Micros, Policy, Suspension, Unit, decide};
 
 /// The store's time less the process's.
 const APART: Micros = 1_790_000_000_000_000;
@@ -38,7 +38,7 @@ impl Process {
         let settings = Settings { lookahead_us: 1_000_000, seed: 1 };
         let mut driver = Driver::new(settings);
         for waiter in 1..=waiters {
-            driver.join(waiter, 1, None, 0);
+            driver.join(waiter, 1.into(), None, 0);
         }
         Self {
             driver,
@@ -157,7 +157,7 @@ fn an_answer_that_was_held_up_is_of_the_past() {
     let mut process = Process::new("strict 10/s guard 50ms", MS, 1);
     process.run(200 * MS);
     assert_eq!(process.gone, [(1, MS)]);
-    process.driver.join(2, 1, None, process.now);
+    process.driver.join(2, 1.into(), None, process.now);
     process.run(200 * MS + MS / 2);
     assert!(process.flight.is_some());
     // Granted for the moment the store was asked at, and read 90 ms later.
@@ -269,7 +269,7 @@ fn the_place_of_a_first_that_leaves_meanwhile_goes_to_the_next_or_is_told() {
         let mut process = Process::new("2/s burst 1", 60 * MS, 1);
         process.run(150 * MS);
         let tickets: Vec<_> =
-            (2..=waiters).map(|it| process.driver.join(it, 1, None, process.now)).collect();
+            (2..=waiters).map(|it| process.driver.join(it, 1.into(), None, process.now)).collect();
         process.run(500 * MS);
         let time = APART + process.now;
         decide::suspend(&mut process.slot, 1_000 * MS, 5_000 * MS, Suspension::default(), time);
@@ -300,7 +300,7 @@ fn the_place_of_a_first_that_leaves_meanwhile_goes_to_the_next_or_is_told() {
 fn a_deadline_that_may_be_met_when_the_first_has_passed_is_not_refused() {
     let mut process = Process::new("10/s burst 1", MS, 3);
     // Two seconds: after the suspension of one, and long before the patience of five is over.
-    process.driver.join(4, 1, Some(2_000 * MS), 0);
+    process.driver.join(4, 1.into(), Some(2_000 * MS), 0);
     process.run(50 * MS);
     let time = APART + process.now;
     decide::suspend(&mut process.slot, 1_000 * MS, 5_000 * MS, Suspension::default(), time);
@@ -309,4 +309,124 @@ fn a_deadline_that_may_be_met_when_the_first_has_passed_is_not_refused() {
     assert!(decide::probed(&mut process.slot, 0, APART + process.now));
     process.run(2_000 * MS);
     assert!(process.gone.iter().any(|(waiter, _)| *waiter == 4), "{:?}", process.gone);
+}
+#[test]
+fn calls_of_several_units_go_as_soon_as_all_their_quotas_let_them() {
+    // By tokens one of them goes every 2 s, by requests ten a second would.
+    for policy in ["10/s, 600/m burst 40 of tokens", "600/m burst 40 of tokens, window 10/s"] {
+        let mut process = Process::new(policy, MS, 0);
+        for waiter in 1..=6 {
+            let cost = Cost::requests(1).and(Unit::Tokens, 20);
+            process.driver.join(waiter, cost, None, 0);
+        }
+        process.run(20_000 * MS);
+        let gone: Vec<_> = process.gone.iter().map(|(_, at)| at / (500 * MS)).collect();
+        assert_eq!(gone, [0, 0, 4, 8, 12, 16], "{policy}: {:?}", process.gone);
+    }
+    // Each in its turn, whatever each takes; who takes no tokens waits for those before it alone.
+    let mut process = Process::new("10/s, 600/m burst 40 of tokens", MS, 0);
+    for waiter in 1..=8 {
+        let tokens = if waiter % 2 == 0 { 20 } else { 0 };
+        let cost = Cost::requests(1).and(Unit::Tokens, tokens);
+        process.driver.join(waiter, cost, None, 0);
+    }
+    process.run(20_000 * MS);
+    let order: Vec<_> = process.gone.iter().map(|(waiter, _)| *waiter).collect();
+    assert_eq!(order, [1, 2, 3, 4, 5, 6, 7, 8]);
+    let last = process.gone[7].1;
+    assert!((4_000 * MS..4_100 * MS).contains(&last), "{:?}", process.gone);
+}
+
+#[test]
+fn who_cannot_be_served_in_time_in_one_of_its_units_is_refused_at_once() {
+    let mut process = Process::new("10/s, 600/m burst 40 of tokens", MS, 0);
+    let cost = |tokens| Cost::requests(1).and(Unit::Tokens, tokens);
+    for waiter in 1..=4 {
+        process.driver.join(waiter, cost(40), None, 0);
+    }
+    process.run(100 * MS);
+    assert_eq!(process.gone.len(), 1);
+    // Three stand before it, for 4 s each; without tokens it could go in 12 s.
+    process.driver.join(5, cost(40), Some(process.now + 15_000 * MS), process.now);
+    process.driver.join(6, cost(0), Some(process.now + 13_000 * MS), process.now);
+    let refused: Vec<_> = process
+        .driver
+        .events()
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::Refused { waiter, retry_after_us, .. } => Some((waiter, retry_after_us / MS)),
+            _ => None,
+        })
+        .collect();
+    assert!(matches!(refused[..], [(5, 15_800..=16_000)]), "{refused:?}");
+    process.run(14_000 * MS);
+    assert_eq!(process.gone.iter().map(|it| it.0).collect::<Vec<_>>(), [1, 2, 3, 4, 6]);
+}
+
+#[test]
+fn processes_whose_calls_take_of_several_units_share_what_there_is_and_leave_little() {
+    for (policy, by_tokens) in [
+        ("50/s, 6000/m burst 400 of tokens", true),
+        ("window 6000/m of tokens, 100/s burst 1", true),
+        ("10/s burst 5, 60000/m of tokens", false),
+        ("strict 10/s, window 60000/m of tokens", false),
+    ] {
+        let policy: Arc<Policy> = Arc::new(policy.parse().unwrap());
+        let mut rng = fastrand::Rng::with_seed(3);
+        let mut slot = None;
+        let settings = |seed| Settings { lookahead_us: 1_000_000, seed };
+        let mut drivers: Vec<Driver<Cost>> = (1..=4).map(|it| Driver::new(settings(it))).collect();
+        let mut taken = [Cost::default(); 4];
+        let call = |rng: &mut fastrand::Rng| Cost::requests(1).and(Unit::Tokens, rng.u32(5..=50));
+        for driver in &mut drivers {
+            for _ in 0..30 {
+                let cost = call(&mut rng);
+                driver.join(cost, cost, None, 0);
+            }
+        }
+        let (mut now, end) = (0, 300_000 * MS);
+        while now < end {
+            let mut wake_at = end;
+            for (driver, taken) in drivers.iter_mut().zip(&mut taken) {
+                let mut asked = 0;
+                let at = loop {
+                    let next = driver.next(now);
+                    asked += 1;
+                    assert!(asked < 1_000, "{policy}: asks without end at {now}: {next:?}");
+                    for event in driver.events() {
+                        match event {
+                            Event::Go { waiter, .. } => {
+                                *taken = taken.plus(waiter);
+                                let cost = call(&mut rng);
+                                driver.join(cost, cost, None, now);
+                            }
+                            Event::GiveBack(booking) => {
+                                decide::give_back(&mut slot, booking, APART + now);
+                            }
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                    match next {
+                        Next::Ask(groups) => {
+                            let batch = decide::batch(&mut slot, &policy, &groups, APART + now);
+                            driver.answered(&batch, &policy, now);
+                        }
+                        Next::SleepUntil(at) | Next::Await(Some(at)) => break at,
+                        Next::Probe(_) => panic!("nothing is suspended"),
+                        Next::Await(None) | Next::Rest => break end,
+                    }
+                };
+                wake_at = wake_at.min(at);
+            }
+            now = wake_at.max(now + 1);
+        }
+        let (unit, brought) =
+            if by_tokens { (Unit::Tokens, 30_000) } else { (Unit::Requests, 3_000) };
+        let shares: Vec<u32> = taken.iter().map(|it| it.of(unit)).collect();
+        let sum: u32 = shares.iter().sum();
+        println!("{policy}: {shares:?}, {sum} of {brought}");
+        assert!(sum * 100 >= brought * 94, "{policy}: {shares:?}, {sum} of {brought}");
+        let least = shares.iter().min().copied().unwrap_or(0);
+        assert!(least * 4 * 100 >= sum * 70, "{policy}: {shares:?}");
+    }
 }

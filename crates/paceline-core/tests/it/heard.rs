@@ -15,16 +15,16 @@ fn policy(text: &str) -> Arc<Policy> {
     Arc::new(text.parse().unwrap())
 }
 
-fn take(slot: &mut Option<Bucket>, own: &Arc<Policy>, cost: i64, now: Micros) -> Option<Booking> {
-    match decide::take(slot, own, Ask { cost, wait_max_us: 0 }, now) {
+fn take(slot: &mut Option<Bucket>, own: &Arc<Policy>, cost: u32, now: Micros) -> Option<Booking> {
+    match decide::take(slot, own, Ask { cost: cost.into(), wait_max_us: 0 }, now) {
         Decision::Granted { booking, .. } => Some(booking),
         _ => None,
     }
 }
 
 /// When a call of `cost` would pass, from `now`.
-fn wait(slot: &Option<Bucket>, own: &Arc<Policy>, cost: i64, now: Micros) -> Micros {
-    match decide::take(&mut slot.clone(), own, Ask { cost, wait_max_us: 0 }, now) {
+fn wait(slot: &Option<Bucket>, own: &Arc<Policy>, cost: u32, now: Micros) -> Micros {
+    match decide::take(&mut slot.clone(), own, Ask { cost: cost.into(), wait_max_us: 0 }, now) {
         Decision::Granted { .. } => 0,
         Decision::Denied { retry_after_us, .. } => retry_after_us,
         Decision::Never { .. } => Micros::MAX,
@@ -178,7 +178,7 @@ fn where_what_is_left_is_about_to_be_taken_the_bucket_stops_until_the_reset() {
     let mut slot = None;
     let sent = take(&mut slot, &own, 1, START).unwrap();
     for _ in 0..10 {
-        decide::take(&mut slot, &own, Ask { cost: 1, wait_max_us: SECOND }, START);
+        decide::take(&mut slot, &own, Ask { cost: 1.into(), wait_max_us: SECOND }, START);
     }
     // Places every 20 ms; those of the next 50 ms go whatever is said.
     for (tokens, stops) in [(3, false), (2, true)] {
@@ -221,7 +221,7 @@ fn lowering_never_lets_a_call_pass_sooner() {
                 ..said(&own, rng.i64(0..=limit), rng.i64(0..1_500_000))
             };
             lower(&mut slot, answer, now);
-            for cost in 1..=own.cost_max().min(12) {
+            for cost in 1..=u32::try_from(own.cost_max().min(12)).unwrap() {
                 let at = now + rng.i64(0..2 * SECOND);
                 let (was, is) = (wait(&before, &own, cost, at), wait(&slot, &own, cost, at));
                 assert!(is >= was, "{own}: {cost} at {at} waits {is}, not {was}; {answer:?}");

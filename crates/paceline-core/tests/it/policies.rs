@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use paceline_core::{Policy, Quota, Shape};
+use paceline_core::{Cost, Policy, Quota, Shape, Unit};
 use proptest::prelude::*;
 
 #[test]
@@ -21,6 +21,14 @@ fn a_policy_is_printed_as_it_is_best_written() {
         ("5/s, idle 3s", "5/s"),
         ("strict 100/m", "100/m burst 1 guard 60ms, window 100/m guard 60ms"),
         ("strict 5/s guard 20ms", "5/s burst 1 guard 20ms, window 5/s guard 20ms"),
+        ("500/m of requests, 30000/m of tokens", "500/m, 30000/m of tokens"),
+        ("window 90000/m guard 1s of input-tokens", "window 90000/m guard 1s of input-tokens"),
+        ("9/s burst 2 of points, idle 10m", "9/s burst 2 of points, idle 10m"),
+        (
+            "strict 5/s guard 20ms of output-tokens",
+            "5/s burst 1 guard 20ms of output-tokens, window 5/s guard 20ms of output-tokens",
+        ),
+        ("strict 5/s of bytes", "5/s burst 1 guard 60ms of bytes, window 5/s guard 60ms of bytes"),
     ] {
         let policy: Policy = written.parse().unwrap();
         assert_eq!(policy.to_string(), printed, "{written}");
@@ -64,6 +72,12 @@ fn a_bad_policy_is_refused_with_the_value_and_what_is_allowed() {
         ("5/s, idle 5s, 6/s", "last part"),
         ("1/30d burst 1000000000", "within 36500d"),
         ("strict 5/s burst 2", "no burst"),
+        ("5/s of", "LIMIT/INTERVAL"),
+        ("5/s of words", "\"words\": a unit is one of requests, tokens, input-tokens"),
+        ("5/s of Tokens", "a unit is one of"),
+        ("5/s of tokens guard 1s", "LIMIT/INTERVAL"),
+        ("5/s of tokens of bytes", "LIMIT/INTERVAL"),
+        ("idle 5s of tokens", "LIMIT/INTERVAL"),
     ] {
         let message = text.parse::<Policy>().unwrap_err().to_string();
         assert!(message.contains(words), "{text:?}: {message}");
@@ -126,17 +140,30 @@ fn a_share_of_a_policy_lets_all_processes_together_pass_no_more_than_the_whole()
     assert_eq!(share("5/s", 1), "5/s");
 }
 
+#[test]
+fn a_policy_says_how_much_of_each_unit_can_pass_at_once() {
+    let policy: Policy = "500/m, 30000/m of tokens, window 20000/m of tokens".parse().unwrap();
+    let cost = Cost::requests(600).and(Unit::Tokens, 50_000).and(Unit::Bytes, 9);
+    let part = Cost::requests(500).and(Unit::Tokens, 20_000).and(Unit::Bytes, 9);
+    assert_eq!(policy.part_of(cost), part, "what nothing counts always passes");
+    assert!(policy.counts(cost) && !policy.counts(Cost::only(Unit::Bytes, 9)));
+    assert_eq!((policy.cost_max(), policy.is_plain()), (500, false));
+    assert_ne!(policy, "500/m, 30000/m, window 20000/m".parse().unwrap());
+    let share = policy.share_of(2.try_into().unwrap()).unwrap().to_string();
+    assert_eq!(share, "500/2m burst 250, 30000/2m burst 15000 of tokens, window 10000/m of tokens");
+}
+
 fn quota() -> impl Strategy<Value = Quota> {
     let interval = prop_oneof![1_u64..5_000, (1_u64..100).prop_map(|s| s * 60_000)];
-    (any::<bool>(), 0_u32..5_000, interval, 1_u32..5_000, 0_u64..100_000).prop_map(
-        |(window, limit, interval_ms, burst, guard_us)| {
+    (any::<bool>(), 0_u32..5_000, interval, 1_u32..5_000, 0_u64..100_000, 0_usize..6).prop_map(
+        |(window, limit, interval_ms, burst, guard_us, unit)| {
             let interval = Duration::from_millis(interval_ms);
             let quota = if window {
                 Quota::window(limit, interval)
             } else {
                 Quota::per(limit, interval).burst(burst)
             };
-            quota.guard(Duration::from_micros(guard_us))
+            quota.guard(Duration::from_micros(guard_us)).of(Unit::ALL[unit])
         },
     )
 }

@@ -34,7 +34,7 @@ impl World {
     }
 
     fn take(&mut self, wait_max_us: Micros) -> Decision {
-        decide::take(&mut self.slot, &self.policy, Ask { cost: 1, wait_max_us }, self.now)
+        decide::take(&mut self.slot, &self.policy, Ask { cost: 1.into(), wait_max_us }, self.now)
     }
 
     /// The wait of a grant and whether it goes first, or the told time of a refusal.
@@ -237,7 +237,7 @@ fn a_call_that_was_not_made_leaves_it_to_another() {
 fn of_many_calls_asked_for_at_once_the_first_goes_and_the_others_wait() {
     let mut world = World::new("5/s");
     world.suspend(30 * S, 5 * S);
-    let group = |calls, wait_max_us| Group { ask: Ask { cost: 1, wait_max_us }, calls };
+    let group = |calls, wait_max_us| Group { ask: Ask { cost: 1.into(), wait_max_us }, calls };
     let batch = |world: &mut World, groups: &[Group]| {
         decide::batch(&mut world.slot, &world.policy, groups, world.now)
     };

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use paceline_core::decide;
 use paceline_core::{
-    Ask, Booking, Bucket, Decision, Group, Micros, Policy, Quota, Shape, Standing, Suspension,
+    Ask, Booking, Bucket, Cost, Decision, Group, Micros, Policy, Quota, Shape, Standing,
+    Suspension, Unit,
 };
 
 use crate::traces::bookings;
@@ -22,6 +23,10 @@ const POLICIES: &[&str] = &[
     "2/s, 3/m",
     "999983/h burst 1000000000",
     "13/7s burst 4, window 20/10s guard 7ms",
+    "20/s, 3000/m burst 40 of tokens",
+    "window 30/s of tokens, 5/s burst 2, window 70/10s guard 20ms of tokens",
+    "30/s of tokens",
+    "9/s of input-tokens, window 13/s of output-tokens, 4/s burst 40",
 ];
 
 /// Runs `trace` with many seeds, or the one asked for.
@@ -50,8 +55,15 @@ fn step(rng: &mut fastrand::Rng) -> Micros {
 }
 
 fn ask(rng: &mut fastrand::Rng, policy: &Policy) -> Ask {
-    let most = policy.cost_max().min(12);
-    let cost = if rng.bool() { 1 } else { rng.i64(1..=most) };
+    let most = u32::try_from(policy.cost_max().min(12)).unwrap();
+    let requests = if rng.bool() { 1 } else { rng.u32(1..=most) };
+    let mut cost = Cost::requests(if rng.u32(0..8) == 0 { 0 } else { requests });
+    for unit in [Unit::Tokens, Unit::InputTokens, Unit::OutputTokens] {
+        if policy.quotas().iter().any(|quota| quota.unit() == unit) && rng.u32(0..4) > 0 {
+            cost = policy.part_of(cost.and(unit, rng.u32(0..=45)));
+        }
+    }
+    let cost = if cost.is_nothing() { Cost::requests(1) } else { cost };
     Ask { cost, wait_max_us: [0, 0, 50_000, 1_000_000, 30_000_000][rng.usize(0..5)] }
 }
 
@@ -144,9 +156,52 @@ fn p3_no_span_holds_more_than_the_policy_promises() {
                 forget_at = now + bucket.lifetime_us(now);
             }
         }
-        let mut calls: Vec<(Micros, i64)> = granted.iter().map(|(at, it)| (*at, it.cost)).collect();
-        calls.sort_unstable();
         for quota in policy.quotas() {
+            let of = |it: &Booking| i64::from(it.cost.of(quota.unit()));
+            let mut calls: Vec<(Micros, i64)> =
+                granted.iter().map(|(at, it)| (*at, of(it))).collect();
+            calls.sort_unstable();
+            holds(quota, &calls, &policy);
+        }
+    });
+}
+
+#[test]
+fn p3_what_is_borrowed_is_repaid_before_anybody_else_goes_and_no_span_holds_more() {
+    seeds(|rng| {
+        let policy = policy(rng);
+        let (mut slot, mut now) = (None, START);
+        let mut granted: Vec<(Micros, Cost)> = Vec::new();
+        for _ in 0..60 {
+            now += step(rng);
+            let mut left = ask(rng, &policy).cost;
+            if rng.bool() {
+                // Larger than the policy can hold, also in one unit alone.
+                let times = rng.u32(2..6);
+                for unit in Unit::ALL {
+                    left = left.and(unit, left.of(unit) * times);
+                }
+            }
+            let mut last = now;
+            let mut wait_max_us = 40_000_000;
+            while !left.is_nothing() {
+                let cost = policy.part_of(left);
+                let ask = Ask { cost, wait_max_us };
+                let Decision::Granted { wait_us, .. } = decide::take(&mut slot, &policy, ask, now)
+                else {
+                    assert!(wait_max_us < paceline_core::SPAN_MAX_US, "{policy}: {left} is lent");
+                    break;
+                };
+                assert!(now + wait_us >= last, "{policy}");
+                last = now + wait_us;
+                granted.push((last, cost));
+                left = left.less(cost);
+                wait_max_us = paceline_core::SPAN_MAX_US;
+            }
+        }
+        for quota in policy.quotas() {
+            let of = |cost: &Cost| i64::from(cost.of(quota.unit()));
+            let calls: Vec<_> = granted.iter().map(|(at, cost)| (*at, of(cost))).collect();
             holds(quota, &calls, &policy);
         }
     });
@@ -180,6 +235,8 @@ fn p3_holds_as_time_really_passes_whoever_goes_first_in_a_suspension() {
             }
         }
         for quota in policy.quotas() {
+            let of = |cost: &Cost| i64::from(cost.of(quota.unit()));
+            let calls: Vec<_> = calls.iter().map(|(at, cost)| (*at, of(cost))).collect();
             holds(quota, &calls, &policy);
         }
     });
@@ -250,16 +307,18 @@ fn a_window_with_a_large_limit_keeps_few_entries_and_wastes_at_most_a_64th() {
         let mut taken: Vec<(Micros, i64)> = Vec::new();
         for _ in 0..2_000 {
             now += rng.i64(0..15_000);
-            let ask = Ask { cost: rng.i64(1..20), wait_max_us: 0 };
+            let cost = rng.u32(1..20);
+            let ask = Ask { cost: cost.into(), wait_max_us: 0 };
+            let cost = i64::from(cost);
             let live: i64 =
                 taken.iter().filter(|(at, _)| at + 10_000_000 > now).map(|it| it.1).sum();
             match decide::take(&mut slot, &policy, ask, now) {
                 Decision::Granted { .. } => {
-                    taken.push((now, ask.cost));
-                    assert!(live + ask.cost <= limit);
+                    taken.push((now, cost));
+                    assert!(live + cost <= limit);
                 }
                 Decision::Denied { .. } => {
-                    let unused = limit - live - ask.cost;
+                    let unused = limit - live - cost;
                     assert!(unused * 64 <= limit, "{unused} of {limit} withheld");
                 }
                 Decision::Never { .. } => panic!("a cost below the limit"),
@@ -329,7 +388,7 @@ fn a_batch_gives_what_asking_for_its_calls_one_by_one_would() {
 fn a_sight_tells_of_every_booking_whether_it_stands_and_when_it_is_due() {
     let policy: Arc<Policy> = Arc::new("1/s".parse().unwrap());
     let mut slot = None;
-    let groups = [Group { ask: Ask { cost: 1, wait_max_us: 5_000_000 }, calls: 2 }];
+    let groups = [Group { ask: Ask { cost: 1.into(), wait_max_us: 5_000_000 }, calls: 2 }];
     let start = 10_000_000;
     let booked = bookings(&decide::batch(&mut slot, &policy, &groups, start), &groups);
     let standing = |slot: &mut Option<Bucket>, now| {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use paceline_core::decide;
 use paceline_core::{
-    Ask, Batch, Booking, Bucket, Cause, Decision, Group, Micros, Policy, Suspension,
+    Ask, Batch, Booking, Bucket, Cause, Cost, Decision, Group, Micros, Policy, Suspension,
 };
 use serde_json::{Value, json};
 
 /// One operation of a trace.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
-    Take { cost: i64, wait_max_us: Micros },
+    Take { cost: Cost, wait_max_us: Micros },
     Suspend { for_us: Micros },
     Resume,
     Set { policy: Arc<Policy> },
@@ -38,7 +38,10 @@ fn trace(line: &str) -> Trace {
     let ops = value["ops"].as_array().unwrap().iter().map(|op| {
         let number = |key: &str| op[key].as_i64().unwrap();
         let parsed = match op["op"].as_str().unwrap() {
-            "take" => Op::Take { cost: number("cost"), wait_max_us: number("wait_max_us") },
+            "take" => {
+                let cost = u32::try_from(number("cost")).unwrap().into();
+                Op::Take { cost, wait_max_us: number("wait_max_us") }
+            }
             "suspend" => Op::Suspend { for_us: number("for_us") },
             "resume" => Op::Resume,
             "set" => Op::Set { policy: policy(op) },

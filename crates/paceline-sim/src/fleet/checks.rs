@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use paceline_core::{
-    Batch, Booking, Bucket, Group, Micros, Policy, Probing, Quota, Shape, Sight, Standing,
+    Batch, Booking, Bucket, Cost, Group, Micros, Policy, Probing, Quota, Shape, Sight, Standing,
+    Unit,
 };
 
 use crate::{Report, Scenario, StoreKind};
@@ -100,7 +101,7 @@ impl<'a> Checks<'a> {
         probe: bool,
         at_us: Micros,
     ) -> Result<(), Broken> {
-        self.gone += booking.cost;
+        self.gone += requests(booking.cost);
         if self.stepped || at_us - self.disturbed_at <= KNOWN_WITHIN_US {
             return Ok(());
         }
@@ -208,10 +209,11 @@ impl<'a> Checks<'a> {
     }
 
     pub(super) fn given_back(&mut self, booking: Booking) {
-        self.back += booking.cost;
+        let cost = requests(booking.cost);
+        self.back += cost;
         for (made, (_, booked)) in &mut self.booked {
             if *made < booking.granted_at
-                && let Some(index) = booked.iter().position(|it| *it == (booking.due, booking.cost))
+                && let Some(index) = booked.iter().position(|it| *it == (booking.due, cost))
             {
                 booked.swap_remove(index);
                 return;
@@ -273,9 +275,14 @@ impl<'a> Checks<'a> {
     }
 }
 
+/// What a call takes: simulated calls are of requests alone.
+pub(super) fn requests(cost: Cost) -> i64 {
+    i64::from(cost.of(Unit::Requests))
+}
+
 /// The places a batch granted: moments and tokens.
 fn places<'a>(batch: &'a Batch, groups: &'a [Group]) -> impl Iterator<Item = (Micros, i64)> + 'a {
-    let costs = groups.iter().flat_map(|it| (0..it.calls).map(|_| it.ask.cost));
+    let costs = groups.iter().flat_map(|it| (0..it.calls).map(|_| requests(it.ask.cost)));
     let dues = batch.runs.iter().flat_map(|run| (0..run.calls).map(|_| run.due));
     dues.zip(costs)
 }

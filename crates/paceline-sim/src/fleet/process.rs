@@ -3,6 +3,7 @@
 use paceline_core::Micros;
 use paceline_core::driver::{Driver, Settings, Ticket};
 
+use super::checks::requests;
 use crate::{Scenario, StoreKind};
 
 /// One process. Who waits is known by its number.
@@ -37,15 +38,15 @@ impl Process {
         }
     }
 
-    pub(super) fn join(&mut self, caller: usize, cost: i64, deadline: Option<Micros>, now: Micros) {
+    pub(super) fn join(&mut self, caller: usize, cost: u32, deadline: Option<Micros>, now: Micros) {
         self.came_at[caller] = now;
-        self.tickets[caller] = Some(self.driver.join(caller, cost, deadline, now));
+        self.tickets[caller] = Some(self.driver.join(caller, cost.into(), deadline, now));
     }
 
     /// Tokens of the places it has, which are taken from it.
     pub(super) fn booked(&mut self) -> i64 {
         let stranded = self.driver.abandon().into_iter();
-        stranded.filter_map(|it| it.booking).map(|booking| booking.cost).sum()
+        stranded.filter_map(|it| it.booking).map(|booking| requests(booking.cost)).sum()
     }
 
     /// Ends this life, and says how many tokens it had booked.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paceline_core::{
-    Ask, Booking, Bucket, Cause, Decision, Lowered, Policy, Probing, Refused, Remaining, Standing,
-    Suspension,
+    Ask, Booking, Bucket, Cause, Cost, Decision, Group, Lowered, Policy, Probing, Refused,
+    Remaining, Standing, Suspension, Unit,
 };
 use serde_json::{Value, json};
 
@@ -35,6 +35,10 @@ macro_rules! contract {
                 c23_parallel_first_calls_get_the_burst_and_no_more
                 c21_a_refusal_takes_nothing
                 c22_all_quotas_or_none
+                c22_a_call_passes_in_all_its_units_or_in_none
+                c20_the_quota_that_is_too_small_for_its_unit_is_named
+                amounts_go_to_quotas_by_unit_also_where_another_policy_is_stored
+                what_was_estimated_too_much_goes_back_in_each_unit
                 c19_c20_what_can_never_pass_is_said_at_once_and_takes_nothing
                 c16_an_equal_policy_changes_nothing
                 c17_a_new_policy_binds_every_caller_on_its_next_call
@@ -72,15 +76,15 @@ impl Tested {
         &self,
         name: &str,
         policy: &Arc<Policy>,
-        cost: i64,
+        cost: impl Into<Cost>,
         wait_max_us: i64,
     ) -> Decision {
-        let ask = Ask { cost, wait_max_us };
+        let ask = Ask { cost: cost.into(), wait_max_us };
         self.store.take(name, policy, ask).await.unwrap().decision
     }
 
     /// Takes `cost` now; whether it was granted.
-    async fn takes(&self, name: &str, policy: &Arc<Policy>, cost: i64) -> bool {
+    async fn takes(&self, name: &str, policy: &Arc<Policy>, cost: impl Into<Cost>) -> bool {
         matches!(self.take(name, policy, cost, 0).await, Decision::Granted { wait_us: 0, .. })
     }
 
@@ -144,7 +148,8 @@ pub(crate) async fn every_trace_of_the_vectors_passes(tested: Tested) {
             tested.clock.set(number("now_us"));
             let got = match op["op"].as_str().unwrap() {
                 "take" => {
-                    answer(tested.take(&name, &own, number("cost"), number("wait_max_us")).await)
+                    let cost = u32::try_from(number("cost")).unwrap();
+                    answer(tested.take(&name, &own, cost, number("wait_max_us")).await)
                 }
                 "suspend" => {
                     let left = tested.store.suspend(&name, number("for_us"), 0, why("trace")).await;
@@ -197,7 +202,7 @@ pub(crate) async fn a_bucket_is_made_by_the_first_call_that_is_granted(tested: T
 }
 
 pub(crate) async fn what_only_looks_makes_no_bucket(tested: Tested) {
-    let booking = Booking { cost: 1, granted_at: START, due: START, before: START };
+    let booking = Booking { cost: 1.into(), granted_at: START, due: START, before: START };
     assert_eq!(tested.standing("api", &policy("5/s"), booking).await, Standing::Void);
     assert!(!tested.store.give_back("api", booking).await.unwrap());
     assert!(!tested.store.resume("api").await.unwrap());
@@ -215,7 +220,7 @@ pub(crate) async fn c23_parallel_first_calls_get_the_burst_and_no_more(tested: T
         let calls: Vec<_> = (0..50)
             .map(|_| {
                 let (store, ten) = (Arc::clone(&tested.store), Arc::clone(&ten));
-                let ask = Ask { cost: 1, wait_max_us: 0 };
+                let ask = Ask { cost: 1.into(), wait_max_us: 0 };
                 tokio::spawn(async move { store.take(&format!("api {round}"), &ten, ask).await })
             })
             .collect();
@@ -263,6 +268,99 @@ pub(crate) async fn c22_all_quotas_or_none(tested: Tested) {
     }
 }
 
+fn call(requests: u32, tokens: u32) -> Cost {
+    Cost::requests(requests).and(Unit::Tokens, tokens)
+}
+
+pub(crate) async fn c22_a_call_passes_in_all_its_units_or_in_none(tested: Tested) {
+    let texts = ["500/h, 30000/h of tokens", "window 30000/h of tokens, 500/h"];
+    for (text, tokens) in texts.into_iter().zip([2, 1]) {
+        let both = policy(text);
+        for _ in 0..7 {
+            assert!(tested.takes(text, &both, call(1, 4_000)).await);
+        }
+        let denied = tested.take(text, &both, call(1, 4_000), 0).await;
+        assert!(
+            matches!(denied, Decision::Denied { cause: Cause::Quota(it), .. } if it == tokens),
+            "{text}: {denied:?}"
+        );
+        let mut left = tested.left(text).await;
+        left.sort_unstable();
+        assert_eq!(left, [493, 2_000], "{text}");
+        assert!(tested.takes(text, &both, 493).await, "{text}: requests alone");
+        assert!(!tested.takes(text, &both, call(1, 2_000)).await);
+        assert!(tested.takes(text, &both, Cost::only(Unit::Tokens, 2_000)).await);
+        assert_eq!(tested.left(text).await, [0, 0]);
+        assert_eq!(tested.bucket(text).await.unwrap().policy.as_deref(), Some(&*both));
+    }
+}
+
+pub(crate) async fn c20_the_quota_that_is_too_small_for_its_unit_is_named(tested: Tested) {
+    let both = policy("500/h, 30000/h of tokens");
+    let never = tested.take("api", &both, call(1, 30_001), i64::MAX / 4).await;
+    assert_eq!(never, Decision::Never { cost_max: 30_000, quota: 2 });
+    assert_eq!(tested.bucket("api").await, None);
+    let never = tested.take("api", &both, call(501, 1), i64::MAX / 4).await;
+    assert_eq!(never, Decision::Never { cost_max: 500, quota: 1 });
+    assert!(tested.takes("api", &both, call(500, 30_000)).await);
+}
+
+pub(crate) async fn amounts_go_to_quotas_by_unit_also_where_another_policy_is_stored(
+    tested: Tested,
+) {
+    let plain = policy("100/h");
+    let both = policy("200/h of tokens, 50/h");
+    tested.store.set("api", &both, false).await.unwrap();
+    // Who knows of no units, alone and in a crowd.
+    assert!(tested.takes("api", &plain, 3).await);
+    assert_eq!(tested.left("api").await, [200, 47]);
+    let ask = |cost| Ask { cost, wait_max_us: 0 };
+    let groups = [Group { ask: ask(2.into()), calls: 3 }];
+    let batched = tested.store.batch("api", &plain, &groups).await.unwrap();
+    assert_eq!(batched.batch.runs[0].calls, 3);
+    assert_eq!(batched.policy.as_deref(), Some(&*both));
+    assert_eq!(tested.left("api").await, [200, 41]);
+    // Who knows them in another order, and of one more.
+    let other = policy("9/h, 9/h of points, 9/h of tokens");
+    let cost = call(1, 60).and(Unit::Points, 7);
+    let taken = tested.store.take("api", &other, ask(cost)).await.unwrap();
+    assert!(matches!(taken.decision, Decision::Granted { wait_us: 0, .. }));
+    assert_eq!(taken.policy.as_deref(), Some(&*both));
+    assert_eq!(tested.left("api").await, [140, 40]);
+    let groups = [call(1, 60), call(2, 0), call(0, 80), call(1, 1)]
+        .map(|cost| Group { ask: ask(cost), calls: 1 });
+    let batched = tested.store.batch("api", &other, &groups).await.unwrap();
+    assert_eq!(batched.batch.runs[0].calls, 3);
+    let stopped = batched.batch.stopped;
+    assert!(matches!(stopped, Some(Decision::Denied { cause: Cause::Quota(1), .. })));
+    assert_eq!(tested.left("api").await, [0, 37]);
+    // Under a policy that counts requests only, the rest is nobody's.
+    tested.store.set("api", &plain, false).await.unwrap();
+    assert!(tested.takes("api", &both, call(1, u32::MAX)).await);
+    let before = tested.left("api").await;
+    assert!(tested.takes("api", &both, Cost::only(Unit::Tokens, 9)).await);
+    assert_eq!(tested.left("api").await, before);
+}
+
+pub(crate) async fn what_was_estimated_too_much_goes_back_in_each_unit(tested: Tested) {
+    let both = policy("500/h, 30000/h of tokens, window 30000/h guard 10s of tokens");
+    let taken = tested.take("api", &both, call(2, 4_000), 0).await;
+    let Decision::Granted { booking, .. } = taken else { panic!("{taken:?}") };
+    let part = |cost: Cost| Booking { cost, ..booking };
+    assert!(tested.store.give_back("api", part(Cost::only(Unit::Tokens, 1_500))).await.unwrap());
+    assert_eq!(tested.left("api").await, [498, 27_500, 27_500]);
+    assert!(tested.store.give_back("api", part(1.into())).await.unwrap());
+    assert_eq!(tested.left("api").await, [499, 27_500, 27_500]);
+    // The answer to requests moves nothing of tokens.
+    assert!(!tested.store.answered("api", part(1.into())).await.unwrap());
+    tested.advance(Duration::from_secs(1));
+    assert!(tested.store.answered("api", part(Cost::only(Unit::Tokens, 2_500))).await.unwrap());
+    // From its answer on it counts for the plain hour.
+    let denied = tested.take("api", &both, call(0, 30_000), 0).await;
+    let wanted = Decision::Denied { retry_after_us: 3_600_000_000, cause: Cause::Quota(3) };
+    assert_eq!(denied, wanted);
+}
+
 pub(crate) async fn c19_c20_what_can_never_pass_is_said_at_once_and_takes_nothing(tested: Tested) {
     let two = policy("100/m, window 5/s");
     assert!(tested.takes("api", &two, 5).await);
@@ -289,7 +387,7 @@ pub(crate) async fn c16_an_equal_policy_changes_nothing(tested: Tested) {
 
 pub(crate) async fn c17_a_new_policy_binds_every_caller_on_its_next_call(tested: Tested) {
     let own = policy("100/m");
-    let ask = Ask { cost: 1, wait_max_us: 0 };
+    let ask = Ask { cost: 1.into(), wait_max_us: 0 };
     let taken = tested.store.take("api", &own, ask).await.unwrap();
     assert_eq!(taken.policy, None, "its own");
     assert!(tested.store.set("api", &policy("10/m"), false).await.unwrap());
@@ -353,7 +451,7 @@ pub(crate) async fn one_call_goes_first_whoever_asks_and_the_others_in_order_whe
     let comers = (0..30).map(|_| {
         let (store, ten) = (Arc::clone(&tested.store), Arc::clone(&ten));
         tokio::spawn(async move {
-            let ask = Ask { cost: 1, wait_max_us: 0 };
+            let ask = Ask { cost: 1.into(), wait_max_us: 0 };
             match store.take("api", &ten, ask).await.unwrap().decision {
                 Decision::Granted { wait_us: 0, probe: true, .. } => 1,
                 Decision::Denied { cause: Cause::Suspended, .. } => 0,

@@ -178,7 +178,7 @@ mod tests {
         let clock = ManualClock::at(1_790_000_000_000_000);
         let memory = Memory::new(Clock::Manual(clock.clone()));
         let policy = Arc::new("1/s".parse().unwrap());
-        let ask = paceline_core::Ask { cost: 1, wait_max_us: 0 };
+        let ask = paceline_core::Ask { cost: 1.into(), wait_max_us: 0 };
         for number in 0..1_000 {
             local::take(&memory, &format!("idle {number}"), &policy, ask).await.unwrap();
         }

@@ -85,6 +85,13 @@ impl Redis {
         policy: &Arc<Policy>,
         ask: Ask,
     ) -> Result<Taken, Error> {
+        if script::has_units(policy, &ask.cost) {
+            let Batched { batch, policy, doubted } =
+                self.batch(name, policy, &[Group { ask, calls: 1 }]).await?;
+            let decision = batch.first(ask.cost);
+            let decision = decision.ok_or_else(|| unreadable("a call was not answered"))?;
+            return Ok(Taken { decision, policy, doubted });
+        }
         let reply = match self.call(name, &Call::Take { policy, ask }).await? {
             Value::BulkString(clock) => {
                 let clock = String::from_utf8_lossy(&clock);

@@ -380,4 +380,9 @@ fn the_blocking_face_works_without_a_runtime() {
     assert_eq!(bucket.run(|| 7).unwrap(), 7);
     drop(bucket.acquire().unwrap());
     assert_eq!(limiter.stats().given_back, 1);
+    let model = limiter.bucket("model", "500/h, 30000/h of tokens").unwrap();
+    let large = model.cost(1).of(paceline::Unit::Tokens, 40_000);
+    assert!(large.acquire().unwrap_err().is_never());
+    large.borrowing().acquire().unwrap().spend();
+    assert!(!model.try_acquire().unwrap().is_granted());
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use paceline::testing::ManualClock;
-use paceline::{Answer, Bucket, Limiter};
+use paceline::{Answer, Bucket, Cost, Limiter, RefusedBy, Unit};
+use paceline_testkit::RedisServer;
 
 async fn bucket(clock: &ManualClock, policy: &str) -> (Limiter, Bucket) {
     let limiter = Limiter::builder("memory:").manual_clock(clock.clone()).open().await.unwrap();
@@ -55,4 +56,135 @@ async fn a_call_that_is_dropped_stays_at_its_estimate() {
     let (limiter, bucket) = bucket(&clock(), "1000/h").await;
     drop(bucket.cost(400).acquire().await.unwrap().in_flight());
     assert_eq!(left(&limiter).await, 600);
+}
+
+const BOTH: &str = "500/h, 30000/h of tokens";
+
+async fn all_left(limiter: &Limiter) -> Vec<u64> {
+    limiter.settled().await;
+    let status = limiter.status("tokens").await.unwrap().unwrap();
+    status.quotas.iter().map(|quota| quota.remaining).collect()
+}
+
+async fn open(url: &str) -> (Limiter, Bucket) {
+    let limiter = Limiter::builder(url).manual_clock(clock()).open().await.unwrap();
+    let bucket = limiter.bucket("tokens", BOTH).unwrap();
+    (limiter, bucket)
+}
+
+#[tokio::test]
+async fn each_unit_is_settled_by_itself_and_who_dies_before_leaves_the_estimate() {
+    let server = RedisServer::start();
+    for url in ["memory:", &server.url()] {
+        let (limiter, bucket) = open(url).await;
+        let estimate = bucket.cost(1).of(Unit::Tokens, 4_000);
+        let call = estimate.acquire().await.unwrap().in_flight();
+        assert_eq!(all_left(&limiter).await, [499, 26_000], "{url}");
+        // Up in one, down in the other.
+        call.settle(Cost::requests(3).and(Unit::Tokens, 1_500));
+        assert_eq!(all_left(&limiter).await, [497, 28_500], "{url}");
+        // What is not named stays at its estimate.
+        estimate.acquire().await.unwrap().in_flight().settle(Cost::only(Unit::Tokens, 4_500));
+        assert_eq!(all_left(&limiter).await, [496, 24_000], "{url}");
+        estimate.acquire().await.unwrap().in_flight().settle(0);
+        assert_eq!(all_left(&limiter).await, [496, 20_000], "{url}");
+        // A unit that was not estimated at all.
+        bucket.acquire().await.unwrap().in_flight().settle(Cost::only(Unit::Tokens, 500));
+        assert_eq!(all_left(&limiter).await, [495, 19_500], "{url}");
+        // As estimated, of what nothing counts, and not told at all: the estimate stays.
+        estimate.acquire().await.unwrap().in_flight().settle(Cost::requests(1));
+        estimate.acquire().await.unwrap().in_flight().settle(Cost::only(Unit::Bytes, 9));
+        drop(estimate.acquire().await.unwrap().in_flight());
+        std::mem::forget(estimate.acquire().await.unwrap().in_flight());
+        assert_eq!(all_left(&limiter).await, [491, 3_500], "{url}");
+        drop(bucket.cost(1).of(Unit::Tokens, 3_500).acquire().await.unwrap());
+        assert_eq!(all_left(&limiter).await, [491, 3_500], "{url}: dropped unspent");
+    }
+    // Another process finds it as it was left.
+    let (limiter, _) = open(&server.url()).await;
+    assert_eq!(all_left(&limiter).await, [491, 3_500]);
+}
+
+#[tokio::test]
+async fn a_refusal_names_the_quota_of_the_unit_that_is_short() {
+    let (limiter, bucket) = bucket(&clock(), BOTH).await;
+    let call = bucket.cost(1).of(Unit::Tokens, 20_000);
+    call.acquire().await.unwrap().spend();
+    let Answer::Refused(refusal) = call.try_acquire().await.unwrap() else { panic!("refused") };
+    let RefusedBy::Quota { number: 2, text } = refusal.cause() else { panic!("{refusal:?}") };
+    assert_eq!(text, "30000/h of tokens");
+    assert_eq!(refusal.retry_after(), Duration::from_secs(1_200));
+    bucket.acquire().await.unwrap().spend();
+    let never = bucket.cost(1).of(Unit::Tokens, 30_001).acquire().await.unwrap_err();
+    let words =
+        "a cost of 30001 tokens can never pass quota 2 (30000/h of tokens), which lets 30000";
+    assert!(never.is_never() && never.to_string().contains(words), "{never}");
+    assert!(bucket.cost(0).of(Unit::Tokens, 0).acquire().await.unwrap_err().is_input());
+    assert_eq!(all_left(&limiter).await, [498, 10_000]);
+}
+
+#[tokio::test]
+async fn who_borrows_has_the_next_wait_until_it_is_repaid() {
+    let server = RedisServer::start();
+    for (url, policy) in [
+        ("memory:", "500/m, 30000/m of tokens"),
+        ("memory:", "window 30000/m of tokens, 500/m"),
+        (&server.url(), "500/m, 30000/m of tokens"),
+    ] {
+        let clock = clock();
+        let limiter = Limiter::builder(url).manual_clock(clock.clone()).open().await.unwrap();
+        let bucket = limiter.bucket("tokens", policy).unwrap();
+        let large = bucket.cost(1).of(Unit::Tokens, 50_000);
+        assert!(large.acquire().await.unwrap_err().is_never());
+        assert!(large.try_acquire().await.unwrap_err().is_never());
+        large.borrowing().acquire().await.unwrap().spend();
+        let next = bucket.cost(1).of(Unit::Tokens, 1_000);
+        let Answer::Refused(refusal) = next.try_acquire().await.unwrap() else { panic!("refused") };
+        // 50 000 and 1 000 less 30 000, at 500 a second; a window opens for all of the second part.
+        let repaid = if policy.starts_with("window") { 60 } else { 42 };
+        assert_eq!(refusal.retry_after(), Duration::from_secs(repaid), "{url} {policy}");
+        let answer = large.borrowing().acquire_within(Duration::from_secs(9)).await.unwrap();
+        assert!(!answer.is_granted(), "the deadline is for the permit");
+        clock.advance(Duration::from_secs(repaid));
+        assert!(next.try_acquire().await.unwrap().is_granted(), "{url} {policy}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_borrowed_goes_back_with_a_permit_that_is_not_used_and_is_settled_with_it() {
+    let server = RedisServer::start();
+    for url in ["memory:", &server.url()] {
+        let (limiter, bucket) = open(url).await;
+        let large = bucket.cost(2).of(Unit::Tokens, 40_000).borrowing();
+        bucket.cost(300).acquire().await.unwrap().spend();
+        drop(large.try_acquire().await.unwrap().permit().unwrap());
+        assert_eq!(all_left(&limiter).await, [200, 30_000], "{url}");
+        let call = large.acquire().await.unwrap().in_flight();
+        call.settle(Cost::only(Unit::Tokens, 20_000));
+        assert_eq!(all_left(&limiter).await, [198, 10_000], "{url}");
+    }
+}
+
+#[tokio::test]
+async fn what_can_never_be_repaid_is_not_lent() {
+    let (limiter, bucket) = bucket(&clock(), "10/s, 100/h of tokens, 0/h of points").await;
+    let tokens = |amount| bucket.cost(1).of(Unit::Tokens, amount).borrowing();
+    let error = tokens(6_401).acquire().await.unwrap_err();
+    let words = "a cost of 6401 tokens can never pass quota 2";
+    assert!(error.is_never() && error.to_string().contains(words), "{error}");
+    let error = tokens(1).of(Unit::Points, 1).acquire().await.unwrap_err();
+    assert!(error.is_never() && error.to_string().contains("quota 3"), "{error}");
+    assert!(limiter.status("tokens").await.unwrap().is_none(), "nothing was taken");
+    tokens(6_400).acquire().await.unwrap().spend();
+    let status = limiter.status("tokens").await.unwrap().unwrap();
+    assert_eq!(status.booked_ahead, Duration::from_secs(63 * 3_600));
+}
+
+#[tokio::test]
+async fn who_borrows_reckons_with_the_policy_that_is_stored() {
+    let (limiter, bucket) = bucket(&clock(), "100/h of tokens").await;
+    limiter.set_policy("tokens", "40/h of tokens").await.unwrap();
+    bucket.cost(Cost::only(Unit::Tokens, 120)).borrowing().acquire().await.unwrap().spend();
+    let status = limiter.status("tokens").await.unwrap().unwrap();
+    assert_eq!(status.booked_ahead, Duration::from_secs(2 * 3_600));
 }

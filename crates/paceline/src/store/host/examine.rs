@@ -46,7 +46,8 @@ impl Host {
         let start = Instant::now();
         let mut count = 0;
         let result = loop {
-            let taken = local::take(self, &bucket, &policy, Ask { cost: 1, wait_max_us: 0 }).await;
+            let taken =
+                local::take(self, &bucket, &policy, Ask { cost: 1.into(), wait_max_us: 0 }).await;
             if let Err(error) = taken {
                 break Err(error);
             }

@@ -215,7 +215,7 @@ mod tests {
         let policy: Arc<Policy> = Arc::new(policy.parse().unwrap());
         let (mut slot, mut now) = (None, 1_790_000_000_000_000);
         for _ in 0..70 {
-            decide::take(&mut slot, &policy, Ask { cost: 1, wait_max_us: 10_000_000 }, now);
+            decide::take(&mut slot, &policy, Ask { cost: 1.into(), wait_max_us: 10_000_000 }, now);
             now += 90_000;
         }
         let why = Suspension { reason: "käse".to_owned(), by: String::new() };
@@ -231,10 +231,14 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_back_whole() {
-        let mut buckets: Vec<Bucket> =
-            ["5/s", "window 100/m", "7/s burst 3, window 1000000000/d, 9/h, idle 5m"]
-                .map(used)
-                .into();
+        let mut buckets: Vec<Bucket> = [
+            "5/s",
+            "window 100/m",
+            "7/s burst 3, window 1000000000/d, 9/h, idle 5m",
+            "9/s, 7/s of tokens",
+        ]
+        .map(used)
+        .into();
         buckets.push(Bucket::drained(Arc::new("window 5/s".parse().unwrap()), -5));
         let mut refused = Some(used("2/s, 7/m"));
         for by in [7, u32::MAX] {

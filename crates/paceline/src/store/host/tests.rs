@@ -47,7 +47,7 @@ fn policy(text: &str) -> Arc<Policy> {
 }
 
 async fn take(host: &Host, name: &str, policy: &Arc<Policy>) -> Result<Decision, Error> {
-    Ok(local::take(host, name, policy, Ask { cost: 1, wait_max_us: 0 }).await?.decision)
+    Ok(local::take(host, name, policy, Ask { cost: 1.into(), wait_max_us: 0 }).await?.decision)
 }
 
 async fn takes(host: &Host, name: &str, policy: &Arc<Policy>) -> bool {

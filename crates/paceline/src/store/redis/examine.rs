@@ -422,7 +422,7 @@ impl<'a> Probe<'a> {
     async fn measure_rate(&mut self) {
         let Ok(policy) = PROBE_POLICY.parse::<Policy>() else { return };
         let (redis, policy) = (self.redis, Arc::new(policy));
-        let take = || redis.take(&self.bucket, &policy, Ask { cost: 1, wait_max_us: 0 });
+        let take = || redis.take(&self.bucket, &policy, Ask { cost: 1.into(), wait_max_us: 0 });
         if Instant::now() >= self.end {
             self.sheet.fact("decisions", "not measured: no time was left");
             return;

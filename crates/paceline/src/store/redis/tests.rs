@@ -45,7 +45,7 @@ fn policy(text: &str) -> Arc<Policy> {
 }
 
 async fn take(store: &Redis, name: &str, policy: &Arc<Policy>) -> Result<Decision, Error> {
-    Ok(store.take(name, policy, Ask { cost: 1, wait_max_us: 0 }).await?.decision)
+    Ok(store.take(name, policy, Ask { cost: 1.into(), wait_max_us: 0 }).await?.decision)
 }
 
 fn granted(decision: Result<Decision, Error>) -> bool {
@@ -311,7 +311,7 @@ async fn a_hash_that_is_no_bucket_gets_the_same_words_and_nothing_of_the_kind_is
     store.suspend("bare", 60_000_000, 0, Suspension::default()).await.unwrap();
     assert!(store.delete("bare").await.unwrap());
     assert!(granted(take(&store, "api", &policy("5/s")).await));
-    server.command(&["HSET", "paceline:{api}", "2 whatever", "0"]);
+    server.command(&["HSET", "paceline:{api}", "3 whatever", "0"]);
     server.command(&["HDEL", "paceline:{api}", "1 3000000 b 1 200000 5 1000000"]);
     assert!(store.delete("api").await.unwrap());
     assert!(!store.delete("api").await.unwrap());
@@ -323,7 +323,7 @@ async fn a_state_of_a_newer_version_is_refused_with_what_to_do() {
     let store = open(&server.url(), BOUND).await.unwrap();
     assert!(granted(take(&store, "api", &policy("5/s")).await));
     // As a newer process leaves it.
-    server.command(&["HSET", "paceline:{api}", "2 whatever", "0"]);
+    server.command(&["HSET", "paceline:{api}", "3 whatever", "0"]);
     server.command(&["HDEL", "paceline:{api}", "1 3000000 b 1 200000 5 1000000"]);
     let error = take(&store, "api", &policy("5/s")).await.unwrap_err();
     assert!(error.is_incompatible() && error.to_string().contains("upgrade"), "{error}");
@@ -340,7 +340,7 @@ async fn c11_p4_every_path_leaves_an_expiry_and_repairs_one_that_is_missing() {
         assert!(ttl >= least, "{ttl} ms, at least {least}");
         server.command(&["PERSIST", key]);
     };
-    let ask = Ask { cost: 3, wait_max_us: 0 };
+    let ask = Ask { cost: 3.into(), wait_max_us: 0 };
     let Decision::Granted { booking, .. } = store.take("api", &slow, ask).await.unwrap().decision
     else {
         panic!("granted");
@@ -417,7 +417,7 @@ async fn another_processes_policy_is_told_with_the_decision() {
     let store = open(&server.url(), BOUND).await.unwrap();
     let (mine, set) = (policy("100/m"), policy("10/m, window 50/h"));
     store.set("api", &set, true).await.unwrap();
-    let ask = Ask { cost: 11, wait_max_us: 0 };
+    let ask = Ask { cost: 11.into(), wait_max_us: 0 };
     let taken = store.take("api", &mine, ask).await.unwrap();
     assert_eq!(taken.decision, Decision::Never { cost_max: 10, quota: 1 });
     assert_eq!(taken.policy, Some(set));
@@ -441,7 +441,7 @@ fn rights() -> Vec<&'static str> {
 /// Every operation of the store, on a bucket of that name.
 async fn does_everything(store: &Redis, name: &str) {
     let policy = policy("5/s, window 10/m guard 1s");
-    let ask = Ask { cost: 2, wait_max_us: 0 };
+    let ask = Ask { cost: 2.into(), wait_max_us: 0 };
     let mut words = store.words().await.unwrap();
     let Decision::Granted { booking, .. } = store.take(name, &policy, ask).await.unwrap().decision
     else {
