@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use paceline_core::{Micros, Policy, Remaining, Suspension as Why};
+use paceline_core::{Cost, Micros, Policy, Remaining, Suspension as Why};
 use paceline_http::{Answer, Basis, Profile, Reading, Refusal, Suspension, read};
 
 use super::back_off::{BackOffs, Steps};
@@ -30,7 +30,7 @@ pub(crate) struct Told<'a> {
     /// Its call, where that is known.
     pub(crate) call: Option<InFlight>,
     /// What that has cost, where the answer has told it.
-    pub(crate) cost: Option<u32>,
+    pub(crate) cost: Option<Cost>,
     pub(crate) status: u16,
     pub(crate) reading: &'a Reading<'a>,
     /// What was called.

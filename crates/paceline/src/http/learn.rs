@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use paceline_core::driver::FRESH_US;
 use paceline_core::policy::{LIMIT_MAX, STRICT_GUARD_DEFAULT_US};
-use paceline_core::{Booking, Micros, Policy, Quota, Remaining, Shape};
+use paceline_core::{Booking, Micros, Policy, Quota, Remaining, Shape, Unit};
 use paceline_http::{Dimension, Limit, Reading};
 
 use crate::clock::micros;
@@ -31,12 +31,21 @@ pub(super) const KEPT: Duration = Duration::from_secs(3_600);
 pub(crate) struct Learning {
     /// For each quota of the policy.
     quotas: Vec<Heard>,
-    /// The limit that the last answers stated for an interval, and how many did.
-    stated: Option<(u64, Micros, u32)>,
+    /// The limits that the last answers stated, one for a unit.
+    stated: Vec<Stated>,
     /// No limit is raised before.
     raise_from: Micros,
     /// Nothing is learned before.
     learn_from: Micros,
+}
+
+/// A limit that answers state.
+#[derive(Debug)]
+struct Stated {
+    /// Of what, how many, in which window.
+    what: (Unit, u64, Option<Micros>),
+    /// How many answers in a row have stated it.
+    times: u32,
 }
 
 /// What answers told of one quota, on the steady clock.
@@ -99,19 +108,33 @@ impl Learning {
         reading: &Reading<'_>,
         now: Micros,
     ) -> Option<Policy> {
-        let (limit, stated) = the_limit(policy, reading)?;
-        let window_us = limit.window_us.unwrap_or(0);
-        let times = match &mut self.stated {
-            Some((same, window, times)) if (*same, *window) == (stated, window_us) => {
-                *times = times.saturating_add(1);
-                *times
+        Unit::ALL.into_iter().find_map(|unit| self.policy_for(policy, reading, unit, now))
+    }
+
+    fn policy_for(
+        &mut self,
+        policy: &Policy,
+        reading: &Reading<'_>,
+        unit: Unit,
+        now: Micros,
+    ) -> Option<Policy> {
+        let (limit, stated) = the_limit(policy, reading, unit)?;
+        let same = (unit, stated, limit.window_us);
+        let times = match self.stated.iter_mut().find(|it| it.what.0 == unit) {
+            Some(known) if known.what == same => {
+                known.times = known.times.saturating_add(1);
+                known.times
             }
-            other => {
-                *other = Some((stated, window_us, 1));
+            known => {
+                let anew = Stated { what: same, times: 1 };
+                match known {
+                    Some(known) => *known = anew,
+                    None => self.stated.push(anew),
+                }
                 1
             }
         };
-        let learned = learned(policy, limit, stated)?;
+        let learned = learned(policy, limit, unit, stated)?;
         let lower = learned.1 == Learned::Lower;
         let is_time = lower || now >= self.raise_from && times >= RAISED_AFTER;
         (is_time && now >= self.learn_from).then_some(learned.0)
@@ -120,7 +143,7 @@ impl Learning {
     /// A policy is about to be learned.
     pub(super) fn learns(&mut self, now: Micros) {
         self.raise_from = now + LEARN_PAUSE_US;
-        self.stated = None;
+        self.stated.clear();
     }
 
     /// It was not: somebody has set another, which this process will hear of, or pinned this one.
@@ -155,55 +178,73 @@ enum Learned {
     Higher,
 }
 
-/// The one limit of calls that the answer states, where it states one. Of several it is not known
-/// which of them bind together.
-fn the_limit<'a>(policy: &Policy, reading: &'a Reading<'_>) -> Option<(&'a Limit<'a>, u64)> {
-    let mut stated = reading.limits.iter().filter_map(|limit| {
-        let number = limit.limit.filter(|limit| (1..=u64::from(LIMIT_MAX)).contains(limit))?;
-        counts_calls(limit).then_some((limit, number))
-    });
-    let first = stated.next()?;
-    let several = stated.next().is_some();
-    // Where each has a window of its own, the one that the policy knows is meant.
-    if several {
-        let mut known = reading.limits.iter().filter(|limit| {
-            counts_calls(limit) && limit.window_us.is_some_and(|it| has_interval(policy, it))
-        });
-        let limit = known.next()?;
-        let number = limit.limit.filter(|limit| (1..=u64::from(LIMIT_MAX)).contains(limit))?;
-        return known.next().is_none().then_some((limit, number));
+/// The unit of the policy's quotas that a limit is about, if any. Points are what a plain policy of a
+/// provider that counts them means by requests.
+fn unit_of(policy: &Policy, limit: &Limit<'_>) -> Option<Unit> {
+    let has = |unit: &Unit| policy.quotas().iter().any(|quota| quota.unit() == *unit);
+    let named = || Unit::ALL.into_iter().find(|unit| unit.name() == limit.name);
+    match limit.dimension {
+        Dimension::Requests => Some(Unit::Requests).filter(has),
+        Dimension::Tokens => named().or(Some(Unit::Tokens)).filter(has),
+        Dimension::Points => {
+            Some(Unit::Points).filter(has).or_else(|| policy.is_plain().then_some(Unit::Requests))
+        }
+        Dimension::Bytes => Some(Unit::Bytes).filter(has),
+        Dimension::Concurrency | Dimension::Other => None,
     }
-    Some(first)
 }
 
-fn counts_calls(limit: &Limit<'_>) -> bool {
-    matches!(limit.dimension, Dimension::Requests | Dimension::Points | Dimension::Tokens)
+/// The one limit of a unit that the answer states, where it states one. Of several it is not known
+/// which of them bind together, unless each has a window of its own: then the one that the policy
+/// knows is meant.
+fn the_limit<'a>(
+    policy: &Policy,
+    reading: &'a Reading<'_>,
+    unit: Unit,
+) -> Option<(&'a Limit<'a>, u64)> {
+    let all = || {
+        reading.limits.iter().filter_map(|limit| {
+            let stated = limit.limit.filter(|it| (1..=u64::from(LIMIT_MAX)).contains(it))?;
+            (unit_of(policy, limit) == Some(unit)).then_some((limit, stated))
+        })
+    };
+    let known =
+        |limit: &Limit<'_>| limit.window_us.is_some_and(|it| has_interval(policy, unit, it));
+    match all().count() {
+        1 => all().next(),
+        _ => {
+            let mut of_window = all().filter(|(limit, _)| known(limit));
+            of_window.next().filter(|_| of_window.next().is_none())
+        }
+    }
 }
 
-fn has_interval(policy: &Policy, interval_us: Micros) -> bool {
-    policy.quotas().iter().any(|quota| us(quota.interval()) == interval_us)
+fn of_unit(policy: &Policy, unit: Unit) -> impl Iterator<Item = &Quota> {
+    policy.quotas().iter().filter(move |quota| quota.unit() == unit)
 }
 
-/// The only interval of a policy.
-fn the_interval(policy: &Policy) -> Option<Micros> {
-    let mut intervals = policy.quotas().iter().map(|quota| us(quota.interval()));
+fn has_interval(policy: &Policy, unit: Unit, interval_us: Micros) -> bool {
+    of_unit(policy, unit).any(|quota| us(quota.interval()) == interval_us)
+}
+
+/// The only interval of a unit's quotas.
+fn the_interval(policy: &Policy, unit: Unit) -> Option<Micros> {
+    let mut intervals = of_unit(policy, unit).map(|quota| us(quota.interval()));
     let first = intervals.next()?;
     intervals.all(|other| other == first).then_some(first)
 }
 
 /// The interval of the policy that a limit is about.
-fn interval_of(policy: &Policy, limit: &Limit<'_>) -> Option<Micros> {
+fn interval_of(policy: &Policy, limit: &Limit<'_>, unit: Unit) -> Option<Micros> {
     match limit.window_us {
-        Some(window_us) => Some(window_us).filter(|it| has_interval(policy, *it)),
+        Some(window_us) => Some(window_us).filter(|it| has_interval(policy, unit, *it)),
         None => {
-            let by_number = policy
-                .quotas()
-                .iter()
+            let by_number = of_unit(policy, unit)
                 .find(|quota| limit.limit == Some(u64::from(quota.limit())))
                 .map(|quota| us(quota.interval()));
             // What comes back later than an interval is over is of a longer one.
             let within = |it: &Micros| limit.reset_us.is_none_or(|reset| reset <= *it + it / 8);
-            the_interval(policy).or(by_number).filter(within)
+            the_interval(policy, unit).or(by_number).filter(within)
         }
     }
 }
@@ -216,10 +257,12 @@ fn remaining(
     sent: Option<Sent>,
     told: bool,
 ) -> Option<Remaining> {
-    let left = limit.remaining.filter(|_| counts_calls(limit))?;
-    let interval_us = interval_of(policy, limit)?;
+    let left = limit.remaining?;
+    let unit = unit_of(policy, limit)?;
+    let interval_us = interval_of(policy, limit, unit)?;
     let quotas = policy.quotas().iter().enumerate();
-    let of_interval = quotas.filter(|(_, quota)| us(quota.interval()) == interval_us);
+    let of_interval =
+        quotas.filter(|(_, quota)| quota.unit() == unit && us(quota.interval()) == interval_us);
     let (index, quota) = of_interval.min_by_key(|(_, quota)| quota.shape() != Shape::Window)?;
     // Without a moment it comes back an interval after it was taken, by whomever.
     let whole = |it: Micros| it % 1_000_000 == 0;
@@ -247,13 +290,19 @@ fn remaining(
 
 /// The policy with the limit that an answer states; `None` where it is the same, or it is not clear
 /// which quota is meant.
-fn learned(policy: &Policy, limit: &Limit<'_>, stated: u64) -> Option<(Policy, Learned)> {
+fn learned(
+    policy: &Policy,
+    limit: &Limit<'_>,
+    unit: Unit,
+    stated: u64,
+) -> Option<(Policy, Learned)> {
     let stated = u32::try_from(stated).ok()?;
     let quotas = policy.quotas();
-    let known = interval_of(policy, limit);
+    let known = interval_of(policy, limit, unit);
+    let is_ours = |quota: &Quota| quota.unit() == unit;
     let (quotas, how): (Vec<Quota>, Learned) = match (known, limit.window_us) {
         (Some(interval_us), window_us) => {
-            let ours = |quota: &&Quota| us(quota.interval()) == interval_us;
+            let ours = |quota: &&Quota| is_ours(quota) && us(quota.interval()) == interval_us;
             let most = quotas.iter().filter(ours).map(Quota::limit).max()?;
             let how = if stated < most { Learned::Lower } else { Learned::Higher };
             // Without a window nobody knows that it is not more, of a longer one.
@@ -269,13 +318,19 @@ fn learned(policy: &Policy, limit: &Limit<'_>, stated: u64) -> Option<(Policy, L
             let guard = guard.filter(|guard| !guard.is_zero());
             let guard = guard.unwrap_or(micros(STRICT_GUARD_DEFAULT_US));
             let interval = micros(window_us);
-            let window = Quota::window(stated, interval).guard(guard);
-            if the_interval(policy).is_some() {
+            let window = Quota::window(stated, interval).guard(guard).of(unit);
+            if the_interval(policy, unit).is_some() {
+                // Requests are paced one by one; of other units a call takes many at once.
                 let paced = Quota::per(stated, interval).burst(1).guard(guard);
-                let rate = |limit: u32, us: Micros| f64::from(limit) / us.max(1) as f64;
-                let before = quotas.iter().map(|it| rate(it.limit(), self::us(it.interval())));
-                let lower = rate(stated, window_us) < before.fold(f64::INFINITY, f64::min);
-                (vec![paced, window], if lower { Learned::Lower } else { Learned::Higher })
+                let paced = Some(paced).filter(|_| unit == Unit::Requests);
+                let rate = |quota: &Quota| {
+                    f64::from(quota.limit()) / quota.interval().as_secs_f64().max(1e-9)
+                };
+                let before = of_unit(policy, unit).map(rate).fold(f64::INFINITY, f64::min);
+                let lower = rate(&window) < before;
+                let others = quotas.iter().copied().filter(|quota| !is_ours(quota));
+                let all = paced.into_iter().chain([window]).chain(others).collect();
+                (all, if lower { Learned::Lower } else { Learned::Higher })
             } else {
                 (quotas.iter().copied().chain([window]).collect(), Learned::Lower)
             }

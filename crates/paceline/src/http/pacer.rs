@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::http::{HeaderMap, Method, StatusCode, Uri, header, uri};
-use paceline_core::Micros;
+use paceline_core::{Cost, Micros};
 
 use super::retry::Tries;
 use super::{Observed, Placed, Profile, Profiles, ReadBodies, Reading, Response, Told, read};
@@ -54,7 +54,7 @@ pub struct Pacer {
     place: Place,
     profiles: Arc<Profiles>,
     deadline: Option<Duration>,
-    cost: Option<Arc<Cost>>,
+    cost: Option<Arc<Costs>>,
     account: Option<Arc<Account>>,
     observes: Option<Arc<Observes>>,
     settles: Option<Arc<Settles>>,
@@ -62,9 +62,9 @@ pub struct Pacer {
     memory: Arc<Memory>,
 }
 
-type Cost = dyn Fn(Head<'_>) -> u32 + Send + Sync;
+type Costs = dyn Fn(Head<'_>) -> Cost + Send + Sync;
 type Account = dyn Fn(Head<'_>) -> Option<String> + Send + Sync;
-type Settles = dyn Fn(Response<'_>, &Reading<'_>) -> Option<u32> + Send + Sync;
+type Settles = dyn Fn(Response<'_>, &Reading<'_>) -> Option<Cost> + Send + Sync;
 type Observes = dyn Fn(StatusCode) -> bool + Send + Sync;
 
 /// A request without its body.
@@ -112,7 +112,7 @@ struct Rests {
 /// One request on its way, which may take several tries.
 pub(crate) struct Trip<'a> {
     bucket: Bucket,
-    cost: u32,
+    cost: Cost,
     profile: &'a Profile,
     method: Method,
     uri: Uri,
@@ -186,10 +186,14 @@ impl Pacer {
         self
     }
 
-    /// What each request costs; 1 unless said. A request of cost 0 takes no permit and does not wait,
-    /// not even for a suspension: for those that the provider does not count.
-    pub fn cost(mut self, cost: impl Fn(Head<'_>) -> u32 + Send + Sync + 'static) -> Self {
-        self.cost = Some(Arc::new(cost));
+    /// What each request costs, in requests or of [each unit](Cost); 1 unless said. A request of cost 0
+    /// takes no permit and does not wait, not even for a suspension: for those that the provider does
+    /// not count.
+    pub fn cost<C: Into<Cost>>(
+        mut self,
+        cost: impl Fn(Head<'_>) -> C + Send + Sync + 'static,
+    ) -> Self {
+        self.cost = Some(Arc::new(move |head| cost(head).into()));
         self
     }
 
@@ -239,11 +243,12 @@ impl Pacer {
     ///     .settle(|_, reading| reading.cost.and_then(|cost| u32::try_from(cost).ok()));
     /// # drop(pacer); Ok(()) }
     /// ```
-    pub fn settle(
+    pub fn settle<C: Into<Cost>>(
         mut self,
-        settles: impl Fn(Response<'_>, &Reading<'_>) -> Option<u32> + Send + Sync + 'static,
+        settles: impl Fn(Response<'_>, &Reading<'_>) -> Option<C> + Send + Sync + 'static,
     ) -> Self {
-        self.settles = Some(Arc::new(settles));
+        self.settles =
+            Some(Arc::new(move |response, reading| settles(response, reading).map(Into::into)));
         self
     }
 
@@ -280,7 +285,7 @@ impl Pacer {
     ) -> Result<Trip<'a>, Error> {
         let uri = with_host(uri, headers);
         let head = Head { method, uri: &uri, headers };
-        let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
+        let cost = self.cost.as_ref().map_or(1.into(), |cost| cost(head));
         let profile = self.profiles.for_uri(&uri);
         let mut account = None;
         let (bucket, may_move) = match &self.place {
@@ -334,7 +339,7 @@ impl Pacer {
         trip: &Trip<'_>,
         end: Option<Micros>,
     ) -> Result<Option<InFlight>, Stopped> {
-        if trip.cost == 0 {
+        if trip.cost.is_nothing() {
             return Ok(None);
         }
         let clock = trip.bucket.clock();

@@ -216,3 +216,42 @@ async fn c18_bare_refusals_of_a_fleet_ease_its_pace_by_steps_and_quiet_brings_it
     assert_eq!([at(1), at(60), at(550)], ["64/s, idle 1h", "76/s, idle 1h", "76/s, idle 1h"]);
     assert_eq!(at(800), "100/s, idle 1h");
 }
+
+#[tokio::test]
+async fn limits_of_several_units_reach_the_quotas_that_count_them() {
+    let world = world(1).await;
+    let bucket = world.bucket(0, "500/m, 30000/m of tokens").adaptive();
+    let left = async || {
+        let status = world.limiters[0].status("api").await.unwrap().unwrap();
+        status.quotas.iter().map(|quota| quota.remaining).collect::<Vec<_>>()
+    };
+    let answer = [
+        ("x-ratelimit-limit-requests", "500"),
+        ("x-ratelimit-limit-tokens", "20000"),
+        ("x-ratelimit-remaining-requests", "120"),
+        ("x-ratelimit-remaining-tokens", "15000"),
+        ("x-ratelimit-reset-requests", "120ms"),
+        ("x-ratelimit-reset-tokens", "15s"),
+    ];
+    let openai = Profiles::builtin().get("openai").unwrap();
+    let hears = async |pairs: &[(&str, &str)]| {
+        let cost = bucket.cost(1).of(paceline::Unit::Tokens, 4_000);
+        let Answer::Granted(permit) = cost.try_acquire().await.unwrap() else { panic!("room") };
+        let headers = headers(pairs);
+        let response = Response { status: 200, headers: &headers, body: None, target: "/" };
+        bucket.observe_call(permit.in_flight(), response, openai).await.unwrap();
+    };
+    hears(&answer[2..]).await;
+    assert_eq!(left().await, [120, 15_000]);
+    // A limit without a window is of the quota's when its tokens come back within that.
+    hears(&answer).await;
+    assert_eq!(world.policy().await, "500/m, 20000/m of tokens, idle 1h");
+    // A policy that counts requests alone learns nothing from tokens.
+    let plain = world.limiters[0].bucket("plain", "30000/m").unwrap().adaptive();
+    let Answer::Granted(permit) = plain.try_acquire().await.unwrap() else { panic!("room") };
+    let headers = headers(&answer[1..2]);
+    let response = Response { status: 200, headers: &headers, body: None, target: "/" };
+    plain.observe_call(permit.in_flight(), response, openai).await.unwrap();
+    let status = plain.status().await.unwrap().unwrap();
+    assert_eq!(status.policy.as_deref(), Some("30000/m"));
+}
