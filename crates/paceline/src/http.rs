@@ -1,6 +1,6 @@
 //! What a provider's answer says, and what the fleet does about it.
 //!
-//! [`read`] and the [`Profiles`] are pure and come from `paceline-http`; [`Bucket::observe`] acts on
+//! [`read`] and the [`Profiles`] are pure and come from `paceline-http`; [`Bucket::observe`](crate::Bucket::observe) acts on
 //! what they tell:
 //!
 //! | the answer | what happens |
@@ -11,7 +11,7 @@
 //! | refuses without any time | its caller backs off; only when a second target, here or in another process, is refused with no success in between is the fleet suspended, marked as guessed |
 //! | says that less is left than the bucket reckons with | the difference counts as spent by others, for the whole fleet, until the provider counts anew; more than that raises nothing |
 //! | says that what is left will be taken by calls that nothing can stop any more | the bucket is suspended until the provider counts anew |
-//! | states a limit, to a handle that is [`adaptive`](Bucket::adaptive) | it becomes the bucket's policy: a lower one at once, a higher one when three answers in a row have stated it for a window that the policy has, too, and never so in place of a pinned policy |
+//! | states a limit, to a handle that is [`adaptive`](crate::Bucket::adaptive) | it becomes the bucket's policy: a lower one at once, a higher one when three answers in a row have stated it for a window that the policy has, too, and never so in place of a pinned policy |
 //! | refuses an adaptive handle, and states no limit | the pace is eased: it falls by a fifth to a half, down to a sixty-fourth of the handle's own policy at most, and climbs back to just below what was refused; more than that is tried again after ten minutes, and ever later where it is refused again |
 //! | is no refusal for rate, or comes from a cache | nothing |
 //!
@@ -19,7 +19,7 @@
 //! hour beyond the idle bucket, and is in [`Status::policy`](crate::Status::policy).
 //!
 //! Late, repeated and reordered answers do no harm where the call is told with them
-//! ([`observe_call`](Bucket::observe_call)): its own place in the bucket says which calls the
+//! ([`observe_call`](crate::Bucket::observe_call)): its own place in the bucket says which calls the
 //! provider had not heard of yet, and one that took longer than the provider's window had left may
 //! be of the window before, and is passed over. What is left is told to the store in the
 //! background, one operation for each answer that says it (at most 64 an interval while more than an
