@@ -725,7 +725,18 @@ elseif op == 'lower' then
       write_window(quota, used + missing, times, tokens)
       lowered = missing
     end
-    stops = soon > 0 and said <= soon
+    -- Whether one that is about to go no longer fits. Twice as far as cannot be stopped: the next
+    -- answer may come as late as that.
+    local first, sum = 1, 0
+    for k = 1, #times do
+      sum = sum + tokens[k]
+      while times[first] + span_us <= times[k] do
+        sum, first = sum - tokens[first], first + 1
+      end
+      if times[k] > sent and times[k] <= bucket_time + 2 * unstoppable_us and sum > limit then
+        stops = said <= soon
+      end
+    end
   end
   reply, writes = {lowered, 0}, lowered > 0
   if stops and resets_in > 0 and ends == 0 then

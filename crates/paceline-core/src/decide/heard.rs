@@ -40,7 +40,8 @@ pub struct Lowered {
     /// Tokens that others have taken and the bucket did not know of.
     pub tokens: i64,
     /// How long the bucket is suspended for, because what is left will be taken by calls that nothing
-    /// can stop; 0 where it is not, or was already.
+    /// can stop and others that have their places do not fit behind them; 0 where it is not, or was
+    /// already.
     pub left_us: Micros,
 }
 
@@ -103,7 +104,9 @@ pub fn lower(slot: &mut Option<Bucket>, said: Remaining, why: Suspension, now: M
                 window.add(time, missing, *chunk, interval_us / NEAR);
                 lowered.tokens = missing;
             }
-            stops = soon > 0 && said.tokens <= soon;
+            // Twice as far as cannot be stopped: the next answer may come as late as that.
+            let until = bucket_time + 2 * said.unstoppable_us;
+            stops = said.tokens <= soon && window.is_over(*limit, *span_us, sent, until);
         }
         // State and policy are written together, so their shapes agree.
         _ => {}

@@ -181,7 +181,7 @@ fn where_what_is_left_is_about_to_be_taken_the_bucket_stops_until_the_reset() {
         decide::take(&mut slot, &own, Ask { cost: 1.into(), wait_max_us: SECOND }, START);
     }
     // Places every 20 ms; those of the next 50 ms go whatever is said.
-    for (tokens, stops) in [(3, false), (2, true)] {
+    for (tokens, stops) in [(49, false), (3, false), (2, true), (0, true)] {
         let mut slot = slot.clone();
         let answer =
             Remaining { sent: Some(sent), unstoppable_us: 50_000, ..said(&own, tokens, 400_000) };
@@ -195,6 +195,44 @@ fn where_what_is_left_is_about_to_be_taken_the_bucket_stops_until_the_reset() {
     let sent = take(&mut slot, &own, 1, START);
     let answer = Remaining { sent, unstoppable_us: 50_000, ..said(&own, 1, 400_000) };
     assert_eq!(lower(&mut slot, answer, START + 5_000).left_us, 0);
+}
+
+#[test]
+fn a_fleet_that_has_the_quota_to_itself_is_never_stopped_by_how_little_is_left() {
+    for text in ["strict 50/s", "strict 250/5s", "window 50/s guard 20ms"] {
+        let own = policy(text);
+        let limit = i64::from(own.quotas()[0].limit());
+        let (mut slot, mut now) = (None, START);
+        let mut places = std::collections::VecDeque::new();
+        for step in 0..2_000 {
+            now += 5_000;
+            let ask = Ask { cost: 1.into(), wait_max_us: SECOND };
+            while let Decision::Granted { booking, .. } = decide::take(&mut slot, &own, ask, now) {
+                places.push_back(booking);
+            }
+            // Each is answered 20 ms later, and the provider counts a window that began with it.
+            while places.front().is_some_and(|it| it.due + 20_000 <= now) {
+                let sent = places.pop_front().unwrap();
+                let span = i64::try_from(own.quotas()[0].interval().as_micros()).unwrap();
+                let began = sent.due - (sent.due - START) % span;
+                let counted = slot.as_ref().map_or(0, |bucket| match bucket.state.levels.last() {
+                    Some(paceline_core::Level::Window(window)) => {
+                        let of = |it: &&(Micros, i64)| it.0 >= began && it.0 <= sent.due;
+                        window.entries.iter().filter(of).map(|it| it.1).sum::<i64>()
+                    }
+                    _ => 0,
+                });
+                let answer = Remaining {
+                    sent: Some(sent),
+                    unstoppable_us: 20_000,
+                    blur_us: span,
+                    ..said(&own, limit - counted, began + span - now + 900_000)
+                };
+                let lowered = lower(&mut slot, answer, now);
+                assert_eq!(lowered, Lowered::default(), "{text}, {step}");
+            }
+        }
+    }
 }
 
 #[test]
