@@ -18,6 +18,8 @@ const BLUR_SECONDS_US: Micros = 1_000_000;
 /// Of an interval: so close together, what is left is told once, unless little is.
 const GAP: Micros = 64;
 const LITTLE: i64 = 8;
+/// How many times as long as the quickest a call usually takes at most.
+const USUAL: Micros = 3;
 /// A higher limit is believed when so many answers in a row have stated it.
 const RAISED_AFTER: u32 = 3;
 /// After a limit was learned none is raised for so long, and after one could not be, none learned.
@@ -27,16 +29,30 @@ const LEARN_PAUSE_US: Micros = 10_000_000;
 pub(super) const KEPT: Duration = Duration::from_secs(3_600);
 
 /// Of one bucket in this process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Learning {
     /// For each quota of the policy.
     quotas: Vec<Heard>,
     /// The limits that the last answers stated, one for a unit.
     stated: Vec<Stated>,
+    /// How long the quickest of the last calls took.
+    quickest_us: Micros,
     /// No limit is raised before.
     raise_from: Micros,
     /// Nothing is learned before.
     learn_from: Micros,
+}
+
+impl Default for Learning {
+    fn default() -> Self {
+        Self {
+            quotas: Vec::new(),
+            stated: Vec::new(),
+            quickest_us: Micros::MAX / 4,
+            raise_from: 0,
+            learn_from: 0,
+        }
+    }
 }
 
 /// A limit that answers state.
@@ -80,6 +96,7 @@ impl Learning {
         now: Micros,
     ) -> Vec<Remaining> {
         self.quotas.resize(policy.quotas().len(), Heard::NOTHING);
+        let sent = sent.map(|sent| self.usual(sent));
         let mut all: Vec<Remaining> = Vec::new();
         for limit in &reading.limits {
             let Some(mut said) = remaining(policy, limit, sent, told) else { continue };
@@ -98,6 +115,20 @@ impl Learning {
             all.push(said);
         }
         all
+    }
+
+    /// The call as if it had taken no longer than usual. One that was held up on its way reached the
+    /// provider behind others that went out after it, and these have been counted.
+    fn usual(&mut self, sent: Sent) -> Sent {
+        // It follows the quickest, and forgets it by and by.
+        self.quickest_us =
+            sent.age_us.min(self.quickest_us.saturating_add(self.quickest_us / 16 + 1));
+        let age_us = sent.age_us.min(USUAL.saturating_mul(self.quickest_us));
+        let booking = sent.booking.map(|booking| {
+            let due = booking.due.saturating_add(sent.age_us - age_us);
+            Booking { due, ..booking }
+        });
+        Sent { booking, ..sent }
     }
 
     /// The policy that the answer's limits make of this one, where it is another and to be believed:
