@@ -31,7 +31,8 @@
 --   probe      2 granted_at  3 due
 --   probed     2 patience_us
 --   lower      2 quota  3 interval_us  4 tokens  5 resets_in_us  6 blur_us  7 unstoppable_us
---              8 reason  9 by  10, 11 where given: granted_at and due of the call answered
+--              8 is_shared (1 or 0)  9 reason  10 by  11, 12 where given: granted_at and due of the
+--              call answered
 --   refused    2 for_us      3 reason       4 by     5 patience_us   6 number of who was refused
 --   resume, passed, look
 --   numbers    packed doubles, big endian, since parsing text would be a tenth of the work: those
@@ -663,7 +664,7 @@ elseif op == 'answered' then
 elseif op == 'lower' then
   local quota, interval_us, said = ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0
   local resets_in, blur_us, unstoppable_us = ARGV[5] + 0, ARGV[6] + 0, ARGV[7] + 0
-  local granted_at, sent = ARGV[10], (ARGV[11] or bucket_time) + 0
+  local is_shared, granted_at, sent = ARGV[8] == '1', ARGV[11], (ARGV[12] or bucket_time) + 0
   local stands = plan and not granted_at
   if plan and granted_at then
     granted_at = granted_at + 0
@@ -686,6 +687,8 @@ elseif op == 'lower' then
     local limit, span_us, chunk = numbers[n - 2], numbers[n - 1], -numbers[n]
     local resets = math.min(resets_in, span_us)
     local time = bucket_time + resets - span_us
+    -- No provider counts what is older than its interval.
+    local start = bucket_time + math.max(resets - blur_us, 0) - span_us
     local used, later, soon, own, times, tokens = 0, 0, 0, 0, {}, {}
     if windows[quota] then
       local newest, held, others
@@ -699,48 +702,46 @@ elseif op == 'lower' then
             soon = soon + held_
           end
         end
-        if at_ >= time - blur_us then
+        if at_ >= start then
           own = own + held_
         end
       end
     end
     -- An entry that is joined counts as of its newest call, the others may be earlier.
     later = math.max(later - (chunk - 1), 0)
-    -- Nor are there more than the token buckets let through.
-    local span = math.max(bucket_time + unstoppable_us - sent, 0)
-    for i = 1, quotas do
-      local rate, unit, capacity = numbers[3 * i - 2], numbers[3 * i - 1], numbers[3 * i]
-      local units = span * rate
-      if capacity >= 0 and units < 9007199254740992 then
-        local whole = math.floor(units / unit)
-        if whole * unit > units then
-          whole = whole - 1
+    -- The most tokens that the policy's token buckets let through in a span.
+    local function paced(span)
+      local most = math.huge
+      for i = 1, quotas do
+        local rate, unit, capacity = numbers[3 * i - 2], numbers[3 * i - 1], numbers[3 * i]
+        local units = math.max(span, 0) * rate
+        if capacity >= 0 and units < 9007199254740992 then
+          local whole = math.floor(units / unit)
+          if whole * unit > units then
+            whole = whole - 1
+          end
+          most = math.min(most, whole + math.floor(capacity / unit))
         end
-        soon = math.min(soon, whole + math.floor(capacity / unit))
       end
+      return most
     end
-    local missing = math.min(limit - said + later - own, limit)
+    soon = math.min(soon, paced(bucket_time + unstoppable_us - sent))
+    -- What leaves before the last place that is booked is forgotten already, and counts there.
+    local forgotten_us, forgotten = at - span_us - start, 0
+    if forgotten_us > 0 then
+      forgotten = math.min(paced(forgotten_us), math.max(limit - own + later, 0))
+    end
+    local missing = math.min(limit - said + later - own - forgotten, limit)
     if missing > 0 and time + span_us > at then
       add(times, tokens, time, missing, chunk, math.floor(interval_us / 64))
       write_window(quota, used + missing, times, tokens)
       lowered = missing
     end
-    -- Whether one that is about to go no longer fits. Twice as far as cannot be stopped: the next
-    -- answer may come as late as that.
-    local first, sum = 1, 0
-    for k = 1, #times do
-      sum = sum + tokens[k]
-      while times[first] + span_us <= times[k] do
-        sum, first = sum - tokens[first], first + 1
-      end
-      if times[k] > sent and times[k] <= bucket_time + 2 * unstoppable_us and sum > limit then
-        stops = said <= soon
-      end
-    end
+    stops = is_shared and soon > 0 and said <= soon
   end
   reply, writes = {lowered, 0}, lowered > 0
   if stops and resets_in > 0 and ends == 0 then
-    reply[2] = stop(resets_in, ARGV[8], ARGV[9], 0)
+    reply[2] = stop(resets_in, ARGV[9], ARGV[10], 0)
   end
 
 elseif op == 'refused' then

@@ -140,7 +140,8 @@ impl<'a> Call<'a> {
                 let quota = i64::try_from(quota).unwrap_or(0);
                 args.push(op("lower"));
                 args.extend([quota, interval_us, tokens, resets_in_us].map(number));
-                args.extend([said.blur_us, said.unstoppable_us].map(number));
+                let is_shared = i64::from(said.is_shared);
+                args.extend([said.blur_us, said.unstoppable_us, is_shared].map(number));
                 args.extend(texts(why));
                 if let Some(sent) = said.sent {
                     args.extend([sent.granted_at, sent.due].map(number));

@@ -415,23 +415,6 @@ impl Window {
         }
     }
 
-    /// Whether an entry later than `from` and not than `until` has more than `limit` in its span: what
-    /// was booked for it no longer fits, since others have spent of the same.
-    pub(crate) fn is_over(&self, limit: i64, span_us: Micros, from: Micros, until: Micros) -> bool {
-        let (mut first, mut sum) = (0, 0);
-        for &(time, tokens) in &self.entries {
-            sum += tokens;
-            while self.entries.get(first).is_some_and(|(oldest, _)| oldest + span_us <= time) {
-                sum -= self.entries[first].1;
-                first += 1;
-            }
-            if time > from && time <= until && sum > limit {
-                return true;
-            }
-        }
-        false
-    }
-
     /// Forgets the oldest entry.
     pub(crate) fn pop(&mut self) {
         if let Some((_, tokens)) = self.entries.pop_front() {

@@ -32,6 +32,9 @@ pub struct Remaining {
     pub sent: Option<Booking>,
     /// Calls due within so long go whatever is decided now: those who wait for them hear too late.
     pub unstoppable_us: Micros,
+    /// Whether others are known to spend of the same. Without them the bucket itself sees to it that no
+    /// more goes than there is.
+    pub is_shared: bool,
 }
 
 /// What came of it.
@@ -40,8 +43,7 @@ pub struct Lowered {
     /// Tokens that others have taken and the bucket did not know of.
     pub tokens: i64,
     /// How long the bucket is suspended for, because what is left will be taken by calls that nothing
-    /// can stop and others that have their places do not fit behind them; 0 where it is not, or was
-    /// already.
+    /// can stop, and those behind them have their places already; 0 where it is not, or was before.
     pub left_us: Micros,
 }
 
@@ -82,7 +84,8 @@ pub fn lower(slot: &mut Option<Bucket>, said: Remaining, why: Suspension, now: M
         }
         (Gate::Window { limit, span_us, chunk, interval_us, .. }, Level::Window(window)) => {
             let resets_in = said.resets_in_us.min(*span_us);
-            let start = bucket_time + resets_in - span_us - said.blur_us;
+            // No provider counts what is older than its interval.
+            let start = bucket_time + (resets_in - said.blur_us).max(0) - span_us;
             let (mut later, mut soon, mut own) = (0, 0, 0);
             for &(time, tokens) in &window.entries {
                 if time > sent {
@@ -98,15 +101,18 @@ pub fn lower(slot: &mut Option<Bucket>, said: Remaining, why: Suspension, now: M
             // An entry that is joined counts as of its newest call, the others may be earlier.
             let later = (later - (chunk - 1)).max(0);
             let soon = soon.min(paced(policy, bucket_time + said.unstoppable_us - sent));
-            let missing = (limit - said.tokens + later - own).min(*limit);
+            // What leaves before the last place that is booked is forgotten already, and counts there.
+            let forgotten = match at - span_us - start {
+                ..=0 => 0,
+                forgotten_us => paced(policy, forgotten_us).min((limit - own + later).max(0)),
+            };
+            let missing = (limit - said.tokens + later - own - forgotten).min(*limit);
             let time = bucket_time + resets_in - span_us;
             if missing > 0 && time + span_us > at {
                 window.add(time, missing, *chunk, interval_us / NEAR);
                 lowered.tokens = missing;
             }
-            // Twice as far as cannot be stopped: the next answer may come as late as that.
-            let until = bucket_time + 2 * said.unstoppable_us;
-            stops = said.tokens <= soon && window.is_over(*limit, *span_us, sent, until);
+            stops = said.is_shared && soon > 0 && said.tokens <= soon;
         }
         // State and policy are written together, so their shapes agree.
         _ => {}

@@ -47,6 +47,7 @@ fn said(own: &Policy, tokens: i64, resets_in_us: Micros) -> Remaining {
         blur_us: 0,
         sent: None,
         unstoppable_us: 0,
+        is_shared: true,
     }
 }
 
@@ -203,30 +204,27 @@ fn a_fleet_that_has_the_quota_to_itself_is_never_stopped_by_how_little_is_left()
         let own = policy(text);
         let limit = i64::from(own.quotas()[0].limit());
         let (mut slot, mut now) = (None, START);
-        let mut places = std::collections::VecDeque::new();
+        let (mut places, mut calls) = (std::collections::VecDeque::new(), Vec::new());
         for step in 0..2_000 {
             now += 5_000;
             let ask = Ask { cost: 1.into(), wait_max_us: SECOND };
             while let Decision::Granted { booking, .. } = decide::take(&mut slot, &own, ask, now) {
                 places.push_back(booking);
+                calls.push(booking.due);
             }
             // Each is answered 20 ms later, and the provider counts a window that began with it.
             while places.front().is_some_and(|it| it.due + 20_000 <= now) {
                 let sent = places.pop_front().unwrap();
                 let span = i64::try_from(own.quotas()[0].interval().as_micros()).unwrap();
                 let began = sent.due - (sent.due - START) % span;
-                let counted = slot.as_ref().map_or(0, |bucket| match bucket.state.levels.last() {
-                    Some(paceline_core::Level::Window(window)) => {
-                        let of = |it: &&(Micros, i64)| it.0 >= began && it.0 <= sent.due;
-                        window.entries.iter().filter(of).map(|it| it.1).sum::<i64>()
-                    }
-                    _ => 0,
-                });
+                let counts = |due: &&Micros| **due >= began && **due <= sent.due;
+                let counted = i64::try_from(calls.iter().filter(counts).count()).unwrap();
                 let answer = Remaining {
                     sent: Some(sent),
                     unstoppable_us: 20_000,
-                    blur_us: span,
-                    ..said(&own, limit - counted, began + span - now + 900_000)
+                    is_shared: false,
+                    blur_us: 1_000_000,
+                    ..said(&own, limit - counted, (began + span - now + 900_000).max(0))
                 };
                 let lowered = lower(&mut slot, answer, now);
                 assert_eq!(lowered, Lowered::default(), "{text}, {step}");

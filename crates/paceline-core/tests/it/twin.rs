@@ -428,6 +428,7 @@ fn remaining(
         blur_us: [0, 20_000, 1_000_000][rng.usize(0..3)],
         sent: sent.filter(|_| rng.bool()),
         unstoppable_us: [0, 20_000, 100_000, 2_000_000][rng.usize(0..4)],
+        is_shared: rng.bool(),
     }
 }
 

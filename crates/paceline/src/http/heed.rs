@@ -232,6 +232,8 @@ impl Bucket {
                         line.changed();
                     }
                     if lowered.tokens > 0 {
+                        let now = line.shared.clock.steady();
+                        line.heard().learning.others_spend(said.quota, now);
                         tracing::debug!(
                             bucket = name,
                             quota = said.quota,

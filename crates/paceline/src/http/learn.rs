@@ -13,6 +13,8 @@ use crate::clock::micros;
 
 /// What one answer may be late by on its way, and what moments are rounded by at least.
 const BLUR_LEAST_US: Micros = 10_000;
+/// Where changes are told, it takes so long at most until nobody goes who has not heard.
+const TOLD_US: Micros = 40_000;
 /// What whole seconds are rounded by.
 const BLUR_SECONDS_US: Micros = 1_000_000;
 /// Of an interval: so close together, what is left is told once, unless little is.
@@ -24,6 +26,8 @@ const USUAL: Micros = 3;
 const RAISED_AFTER: u32 = 3;
 /// After a limit was learned none is raised for so long, and after one could not be, none learned.
 const LEARN_PAUSE_US: Micros = 10_000_000;
+/// Others who have spent of a quota are reckoned with for so many of its intervals.
+const OTHERS_FOR: Micros = 3;
 /// A learned policy outlives the idle bucket by this much: what was learned by being refused is not
 /// forgotten over a coffee.
 pub(super) const KEPT: Duration = Duration::from_secs(3_600);
@@ -69,6 +73,8 @@ struct Stated {
 struct Heard {
     /// When what is left was told to the store last.
     told_at: Micros,
+    /// When others were found to have spent of it.
+    others_at: Micros,
     /// The moment at which the provider counts anew, and when it was first named.
     resets: Option<(Micros, Micros)>,
     /// Whether that moment stood still while time passed: a window of the provider's own, that began
@@ -112,6 +118,7 @@ impl Learning {
                 continue;
             }
             heard.told_at = now;
+            said.is_shared = now - heard.others_at < OTHERS_FOR * said.interval_us;
             all.push(said);
         }
         all
@@ -171,6 +178,13 @@ impl Learning {
         (is_time && now >= self.learn_from).then_some(learned.0)
     }
 
+    /// Others have spent of a quota, as the store has found.
+    pub(super) fn others_spend(&mut self, quota: usize, now: Micros) {
+        if let Some(heard) = self.quotas.get_mut(quota - 1) {
+            heard.others_at = now;
+        }
+    }
+
     /// A policy is about to be learned.
     pub(super) fn learns(&mut self, now: Micros) {
         self.raise_from = now + LEARN_PAUSE_US;
@@ -184,7 +198,12 @@ impl Learning {
 }
 
 impl Heard {
-    const NOTHING: Self = Self { told_at: Micros::MIN / 2, resets: None, is_fixed: false };
+    const NOTHING: Self = Self {
+        told_at: Micros::MIN / 2,
+        others_at: Micros::MIN / 2,
+        resets: None,
+        is_fixed: false,
+    };
 
     /// Takes in when the provider says that it counts anew; whether its window is a fixed one.
     fn resets_in(&mut self, in_us: Micros, blur_us: Micros, now: Micros) -> bool {
@@ -315,7 +334,8 @@ fn remaining(
         resets_in_us,
         blur_us: blur_us.max(interval_us / GAP),
         sent: sent.and_then(|sent| sent.booking),
-        unstoppable_us: if told { 2 * BLUR_LEAST_US } else { FRESH_US },
+        unstoppable_us: if told { TOLD_US } else { FRESH_US },
+        is_shared: false,
     })
 }
 

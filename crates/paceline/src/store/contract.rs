@@ -581,6 +581,7 @@ pub(crate) async fn what_a_provider_says_is_left_lowers_the_bucket_for_everybody
         blur_us: 1_000_000,
         sent: Some(sent),
         unstoppable_us: 0,
+        is_shared: true,
     };
     for (tokens, lowered) in [(30, 69), (99, 0), (30, 0), (29, 1)] {
         let said = Remaining { tokens, ..said };
