@@ -282,8 +282,27 @@ end
 -- it; and when all quotas it took from are full again.
 local reply, writes, exists, found, taken, full = nil, false, clock, windows and {}, nil, nil
 
-local stop
+local stop, age
 if op ~= 'take' then
+  -- Has windows count the next `by_us` as time that has passed, although the bucket's clock stands
+  -- still: what was taken until then leaves so much sooner, or later again where it is negative.
+  age = function(by_us)
+    for i = 1, quotas do
+      if windows[i] then
+        local used, newest, held, others = match(windows[i], '^(%S+) (%S+) (%S+)(.*)$')
+        local times, tokens = {}, {}
+        for time, held_ in string.gmatch(others .. ' ' .. newest .. ' ' .. held, '(%S+) (%S+)') do
+          time = time + 0
+          if time <= bucket_time then
+            time = math.min(time - by_us, bucket_time)
+          end
+          times[#times + 1], tokens[#tokens + 1] = time, held_ + 0
+        end
+        write_window(i, used + 0, times, tokens)
+      end
+    end
+  end
+
   -- Suspends until the later of the present end and `for_us` from now; what is left of that, as is
   -- told. With patience one call goes first then.
   stop = function(for_us, reason, by, patience_us)
@@ -291,6 +310,7 @@ if op ~= 'take' then
     -- Once the one call is under way, only what is told from now on holds.
     local told = probe ~= 0 and probe or ends
     local later = ends == 0 or probe == ends or end_ > told
+    local known = (ends == 0 or probe == ends) and now or told
     if ends == 0 then
       -- The bucket's clock stops here.
       since = now
@@ -305,6 +325,9 @@ if op ~= 'take' then
     end
     if later then
       call('HSET', key, 'reason', reason, 'by', by)
+    end
+    if patience_us > 0 and probe > known then
+      age(probe - known)
     end
     left, writes, told = ends - now, true, ends - now
     if probe ~= 0 and probe ~= ends then
@@ -685,7 +708,9 @@ elseif op == 'lower' then
     end
   elseif here then
     local limit, span_us, chunk = numbers[n - 2], numbers[n - 1], -numbers[n]
-    local resets = math.min(resets_in, span_us)
+    -- In a suspension that time passes before the bucket's clock goes on.
+    local told = probe ~= 0 and probe ~= ends and math.max(probe - now, 0) or left
+    local resets = math.max(math.min(resets_in - told, span_us), 0)
     local time = bucket_time + resets - span_us
     -- No provider counts what is older than its interval.
     local start = bucket_time + math.max(resets - blur_us, 0) - span_us
@@ -785,6 +810,10 @@ elseif op == 'suspend' then
 elseif op == 'resume' then
   local was = ends ~= 0
   if was then
+    if probe ~= 0 and probe ~= ends and probe > now then
+      -- Windows have been told of time that does not pass now.
+      age(now - probe)
+    end
     paused, since, ends, probe, left = paused + now - since, 0, 0, 0, 0
   end
   reply, writes = {was and 1 or 0}, clock

@@ -493,8 +493,9 @@ pub fn answered(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> boo
 /// Stops the bucket for everybody until the later of the present end and `now + for_us`; what is
 /// left of it, in microseconds. A name without a bucket can be suspended too.
 ///
-/// With some `patience_us`, as after a refusal, one call goes first at that end, and the others
-/// wait for what comes of it, for `patience_us` at most. It never goes before an end that was told
+/// With some `patience_us`, as after an answer, one call goes first at that end, and the others
+/// wait for what comes of it, for `patience_us` at most. The provider goes on counting meanwhile, so
+/// windows count the time until then as passed; token buckets stand still, and nothing rushes out. It never goes before an end that was told
 /// without patience. A suspension while that call is under way takes back what it would have told.
 pub fn suspend(
     slot: &mut Option<Bucket>,
@@ -509,6 +510,7 @@ pub fn suspend(
     let taken = clock.probing(now) == Probing::Taken;
     let suspended = clock.is_suspended();
     let told = if clock.probe != 0 { clock.probe } else { clock.until };
+    let known = if !suspended || taken { now } else { told };
     // Once the one call is under way, only what is told from now on holds.
     let later = !suspended || taken || end > told;
     if !suspended {
@@ -524,6 +526,9 @@ pub fn suspend(
     }
     if later {
         state.suspension = Some(why);
+    }
+    if patience_us > 0 && clock.probe > known {
+        state.age(clock.bucket_time(now), clock.probe - known);
     }
     state.keep(clock);
     clock.told_left(now)
@@ -574,6 +579,10 @@ pub fn resume(slot: &mut Option<Bucket>, now: Micros) -> bool {
     let mut clock = state.clock.seen_at(now);
     let was = clock.is_suspended();
     if was {
+        // Windows have been told of time that does not pass now.
+        if let Probing::Open(open @ 1..) = clock.probing(now) {
+            state.age(clock.bucket_time(now), -open);
+        }
         clock.end_suspension(now);
     }
     state.keep(clock);

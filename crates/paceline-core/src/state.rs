@@ -196,6 +196,21 @@ impl State {
         if now < self.clock.seen { self.made.max(self.clock.seen) } else { self.made }
     }
 
+    /// Has windows count the next `by_us` as time that has passed, although the bucket's clock stands
+    /// still at `bucket_time`: what was taken until then leaves so much sooner, or later again where it
+    /// is negative.
+    pub(crate) fn age(&mut self, bucket_time: Micros, by_us: Micros) {
+        for level in &mut self.levels {
+            if let Level::Window(window) = level {
+                for (time, _) in &mut window.entries {
+                    if *time <= bucket_time {
+                        *time = (*time - by_us).min(bucket_time);
+                    }
+                }
+            }
+        }
+    }
+
     /// Keeps what an operation that writes found the clock to be.
     pub(crate) fn keep(&mut self, clock: Clock) {
         self.made = self.made_at(clock.seen);

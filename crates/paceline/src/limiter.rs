@@ -211,8 +211,9 @@ impl Limiter {
     }
 
     /// As [`suspend`](Self::suspend), because a call was refused: at the end one call of the fleet goes
-    /// first, and the others follow when it was not refused; see [`LimiterBuilder::probe`]. A plain
-    /// suspension that ends later stays as it is. Answers how long nobody may call.
+    /// first, and the others follow when it was not refused; see [`LimiterBuilder::probe`]. Windows
+    /// count the time until then as passed, as the provider's do. A plain suspension that ends later
+    /// stays as it is. Answers how long nobody may call.
     ///
     /// # Errors
     /// As [`suspend`](Self::suspend).
@@ -222,10 +223,11 @@ impl Limiter {
         span: Duration,
         reason: &str,
     ) -> Result<Duration, Error> {
-        self.stop(name, span, self.shared.probe_patience, reason).await
+        // Also without anybody who goes first, windows count that time as passed.
+        self.stop(name, span, self.shared.probe_patience.max(1), reason).await
     }
 
-    async fn stop(
+    pub(crate) async fn stop(
         &self,
         name: &str,
         span: Duration,

@@ -83,7 +83,8 @@ pub fn lower(slot: &mut Option<Bucket>, said: Remaining, why: Suspension, now: M
             }
         }
         (Gate::Window { limit, span_us, chunk, interval_us, .. }, Level::Window(window)) => {
-            let resets_in = said.resets_in_us.min(*span_us);
+            // In a suspension that time passes before the bucket's clock goes on.
+            let resets_in = (said.resets_in_us - clock.told_left(now)).clamp(0, *span_us);
             // No provider counts what is older than its interval.
             let start = bucket_time + (resets_in - said.blur_us).max(0) - span_us;
             let (mut later, mut soon, mut own) = (0, 0, 0);

@@ -38,6 +38,17 @@ pub(crate) struct Told<'a> {
     pub(crate) profile: &'a Profile,
 }
 
+impl Told<'_> {
+    /// Whether it was refused for its pace. What a cache kept was refused to somebody else, or long ago.
+    fn refused(&self) -> bool {
+        self.reading.answer.is_rate() && !self.reading.is_from_cache
+    }
+
+    fn passed(&self) -> bool {
+        !self.refused() && (200..400).contains(&self.status)
+    }
+}
+
 /// What the store is to be told without anybody waiting for it.
 #[derive(Debug, Default)]
 struct Untold {
@@ -68,7 +79,10 @@ impl Bucket {
     /// headers.insert("ratelimit-policy", r#""calls";q=60;w=60"#.parse()?);
     /// headers.insert("ratelimit", r#""calls";r=59;t=60"#.parse()?);
     /// let response = Response { status: 200, headers: &headers, body: None, target: "/" };
-    /// bucket.observe(response, Profiles::builtin().generic()).await?;
+    /// // One answer may be of somebody else's limit.
+    /// for _ in 0..2 {
+    ///     bucket.observe(response, Profiles::builtin().generic()).await?;
+    /// }
     /// limiter.settled().await;
     /// let policy = bucket.status().await?.and_then(|status| status.policy);
     /// assert_eq!(policy.as_deref(), Some("60/m, idle 1h"));
@@ -123,11 +137,11 @@ impl Bucket {
     }
 
     /// Does what [`observe`](Self::observe) does, for an answer that was read already.
-    pub(crate) async fn heed(&self, told: Told<'_>) -> Result<Observed, Error> {
-        let Told { call, cost, status, reading, target, profile } = told;
+    pub(crate) async fn heed(&self, mut told: Told<'_>) -> Result<Observed, Error> {
+        let call = told.call.take();
+        let Told { cost, status, reading, target, profile, .. } = told;
         let now = self.line.shared.clock.steady();
-        let refused = reading.answer.is_rate();
-        let passed = !refused && (200..400).contains(&status);
+        let refused = told.refused();
         let sent = call.as_ref().map(|call| Sent {
             // The answer may have named another bucket than the one it waited for.
             booking: call.place_in(&self.line),
@@ -146,9 +160,11 @@ impl Bucket {
         if reading.is_silent() && !eased && !self.line.has_heard() {
             return Ok(Observed::Nothing);
         }
-        let (steps, untold) = self.take_in(reading, target, profile, passed, sent, now);
+        let (steps, untold) = self.take_in(&told, sent, now);
         self.tell(untold, status);
         match &reading.suspension {
+            // Beyond what anybody means: of a refusal the longest wait, else nothing.
+            Some(suspension) if suspension.is_clamped() && !refused => Ok(Observed::Nothing),
             Some(suspension) => self.stop(status, suspension, steps, profile, refused).await,
             None if refused => self.refuse(status, target, steps, profile, reading.answer).await,
             None => Ok(Observed::Nothing),
@@ -156,17 +172,10 @@ impl Bucket {
     }
 
     /// Remembers what the answer tells; what is to be told on.
-    fn take_in(
-        &self,
-        reading: &Reading<'_>,
-        target: &str,
-        profile: &Profile,
-        passed: bool,
-        sent: Option<Sent>,
-        now: Micros,
-    ) -> (Steps, Untold) {
+    fn take_in(&self, answer: &Told<'_>, sent: Option<Sent>, now: Micros) -> (Steps, Untold) {
+        let Told { status, reading, target, profile, .. } = *answer;
         let line = &self.line;
-        let refused = reading.answer.is_rate();
+        let (refused, passed) = (answer.refused(), answer.passed());
         let binding = line.binding();
         let told = !line.shared.store.answers_later() && !line.shared.store.likes_crowds()
             || line.shared.is_told();
@@ -182,11 +191,16 @@ impl Bucket {
         };
         let mut untold = Untold { passed: passed && line.ends_doubt(), ..Untold::default() };
         let adapts = self.adapts && profile.adapts();
-        let mut policy = if adapts { learning.policy(&binding, reading, now) } else { None };
+        // Of an error that is none of pace nobody knows who has answered.
+        let says = passed || refused;
+        let mut policy = match adapts && says {
+            true => learning.policy(&self.policy, &binding, reading, refused, now),
+            false => None,
+        };
         let tells_left = reading.limits.iter().any(|limit| limit.remaining.is_some());
         if adapts && policy.is_none() {
             // A refusal that says what is left is of a quota that others spend, too.
-            let is_rate = reading.answer == Answer::Refused(Refusal::Rate);
+            let is_rate = refused && reading.answer == Answer::Refused(Refusal::Rate);
             let stated = reading.suspension.is_some();
             let scene = self.scene(&binding, now);
             if is_rate && stated && !tells_left {
@@ -197,7 +211,7 @@ impl Bucket {
         }
         if policy.is_some() {
             learning.learns(now);
-        } else if tells_left {
+        } else if tells_left && (says || status < 500) {
             untold.remaining = learning.remaining(&binding, reading, sent, told, now);
         }
         untold.policy = policy.map(|policy| (binding, Arc::new(policy)));
@@ -277,10 +291,9 @@ impl Bucket {
         }
         let reason = if guessed { format!("guessed: {reason}") } else { reason };
         let (limiter, reason) = (self.limiter(), shortened(&reason));
-        let left = match refused {
-            true => limiter.suspend_refused(self.name(), wait, &reason).await?,
-            false => limiter.suspend(self.name(), wait, &reason).await?,
-        };
+        // Where nothing was refused nobody has to find out whether the others may follow.
+        let patience_us = if refused { limiter.shared().probe_patience.max(1) } else { 1 };
+        let left = limiter.stop(self.name(), wait, patience_us, &reason).await?;
         self.line.changed();
         Ok(Observed::Suspended { left, guessed, clamped_from })
     }
@@ -296,12 +309,15 @@ impl Bucket {
     ) -> Result<Observed, Error> {
         let line = &self.line;
         let pause = steps.pause();
+        // A target that is refused again and again rests ever longer. How long the fleet stops has nothing
+        // to do with that; it grows where the call that goes first is refused again.
+        let stop = Steps::default().pause();
         let reason = format!("guessed: {status} without a time, from several");
         let why = Why { reason, by: author() };
-        let for_us = Micros::try_from(pause.as_micros()).unwrap_or(Micros::MAX / 4);
+        let for_us = Micros::try_from(stop.as_micros()).unwrap_or(Micros::MAX / 4);
         line.doubt();
         let by = number_of(line, target);
-        let patience_us = line.shared.probe_patience;
+        let patience_us = line.shared.probe_patience.max(1);
         let refused = line.shared.store.refused(&line.name, by, for_us, patience_us, why).await;
         let refused = line.shared.told(&line.name, refused)?;
         if refused.left_us == 0 {

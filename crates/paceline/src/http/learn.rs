@@ -15,6 +15,8 @@ use crate::clock::micros;
 const BLUR_LEAST_US: Micros = 10_000;
 /// Where changes are told, it takes so long at most until nobody goes who has not heard.
 const TOLD_US: Micros = 40_000;
+/// Where no answer tells when more comes back, what others have spent counts for so long at most.
+const UNKNOWN_RESET_US: Micros = 30_000_000;
 /// What whole seconds are rounded by.
 const BLUR_SECONDS_US: Micros = 1_000_000;
 /// Of an interval: so close together, what is left is told once, unless little is.
@@ -22,6 +24,8 @@ const GAP: Micros = 64;
 const LITTLE: i64 = 8;
 /// How many times as long as the quickest a call usually takes at most.
 const USUAL: Micros = 3;
+/// A lower limit is believed when so many answers in a row have stated it, or at once with a refusal.
+const LOWERED_AFTER: u32 = 2;
 /// A higher limit is believed when so many answers in a row have stated it.
 const RAISED_AFTER: u32 = 3;
 /// After a limit was learned none is raised for so long, and after one could not be, none learned.
@@ -142,18 +146,23 @@ impl Learning {
     /// a lower limit at once, a higher one when it was stated several times.
     pub(super) fn policy(
         &mut self,
+        own: &Policy,
         policy: &Policy,
         reading: &Reading<'_>,
+        refused: bool,
         now: Micros,
     ) -> Option<Policy> {
-        Unit::ALL.into_iter().find_map(|unit| self.policy_for(policy, reading, unit, now))
+        let mut units = Unit::ALL.into_iter();
+        units.find_map(|unit| self.policy_for(own, policy, reading, unit, refused, now))
     }
 
     fn policy_for(
         &mut self,
+        own: &Policy,
         policy: &Policy,
         reading: &Reading<'_>,
         unit: Unit,
+        refused: bool,
         now: Micros,
     ) -> Option<Policy> {
         let (limit, stated) = the_limit(policy, reading, unit)?;
@@ -172,9 +181,13 @@ impl Learning {
                 1
             }
         };
-        let learned = learned(policy, limit, unit, stated)?;
+        let learned = learned(own, policy, limit, unit, stated)?;
         let lower = learned.1 == Learned::Lower;
-        let is_time = lower || now >= self.raise_from && times >= RAISED_AFTER;
+        let is_time = match lower {
+            // One answer of a hundred may be of somebody else's limit.
+            true => refused || times >= LOWERED_AFTER,
+            false => now >= self.raise_from && times >= RAISED_AFTER,
+        };
         (is_time && now >= self.learn_from).then_some(learned.0)
     }
 
@@ -314,10 +327,10 @@ fn remaining(
     let of_interval =
         quotas.filter(|(_, quota)| quota.unit() == unit && us(quota.interval()) == interval_us);
     let (index, quota) = of_interval.min_by_key(|(_, quota)| quota.shape() != Shape::Window)?;
-    // Without a moment it comes back an interval after it was taken, by whomever.
+    // Without a moment it is not known when it comes back; each answer tells anew what is left.
     let whole = |it: Micros| it % 1_000_000 == 0;
     let (resets_in_us, blur_us) = match (limit.reset_us, limit.reset_at) {
-        (None, _) => (interval_us, us(quota.guarded())),
+        (None, _) => (interval_us.min(UNKNOWN_RESET_US), us(quota.guarded())),
         (Some(reset), Some(at)) if whole(at) => (reset, BLUR_SECONDS_US),
         (Some(reset), None) if whole(reset) => (reset, BLUR_SECONDS_US),
         (Some(reset), _) => (reset, BLUR_LEAST_US),
@@ -342,6 +355,7 @@ fn remaining(
 /// The policy with the limit that an answer states; `None` where it is the same, or it is not clear
 /// which quota is meant.
 fn learned(
+    own: &Policy,
     policy: &Policy,
     limit: &Limit<'_>,
     unit: Unit,
@@ -356,8 +370,11 @@ fn learned(
             let ours = |quota: &&Quota| is_ours(quota) && us(quota.interval()) == interval_us;
             let most = quotas.iter().filter(ours).map(Quota::limit).max()?;
             let how = if stated < most { Learned::Lower } else { Learned::Higher };
-            // Without a window nobody knows that it is not more, of a longer one.
-            if stated == most || how == Learned::Higher && window_us.is_none() {
+            // Without a window nobody knows that it is not more, of a longer one. What the process's own
+            // policy allows was lowered by answers before.
+            let own_most = own.quotas().iter().filter(ours).map(Quota::limit).max().unwrap_or(0);
+            let is_known = window_us.is_some() || stated <= own_most;
+            if stated == most || how == Learned::Higher && !is_known {
                 return None;
             }
             let new = |quota: &Quota| if ours(&quota) { quota.with_limit(stated) } else { *quota };

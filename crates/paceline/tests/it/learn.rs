@@ -118,6 +118,13 @@ async fn a_limit_that_is_stated_becomes_the_policy_where_the_handle_allows_it() 
     assert!(world.policy().await.starts_with("100/m"), "nobody allowed it");
     world.clock.advance(Duration::from_secs(1));
     let adaptive = world.bucket(0, "strict 100/m").adaptive();
+    // One answer of somebody else's limit changes nothing, nor does an error of another kind.
+    for (status, limit) in [(200, "2"), (200, "100"), (404, "2"), (502, "2"), (200, "60")] {
+        let limit = format!(r#""calls";q={limit};w=60"#);
+        call(&adaptive, status, &[("ratelimit-policy", &limit)], "/").await;
+        assert!(world.policy().await.starts_with("100/m"), "{limit}");
+        world.clock.advance(Duration::from_secs(1));
+    }
     call(&adaptive, 200, &stated(r#""calls";q=60;w=60"#), "/").await;
     let lower = "60/m burst 1 guard 60ms, window 60/m guard 60ms, idle 1h";
     assert_eq!(world.policy().await, lower);
@@ -245,6 +252,7 @@ async fn limits_of_several_units_reach_the_quotas_that_count_them() {
     assert_eq!(left().await, [120, 15_000]);
     // A limit without a window is of the quota's when its tokens come back within that.
     hears(&answer).await;
+    hears(&answer[..2]).await;
     assert_eq!(world.policy().await, "500/m, 20000/m of tokens, idle 1h");
     // A policy that counts requests alone learns nothing from tokens.
     let plain = world.limiters[0].bucket("plain", "30000/m").unwrap().adaptive();
@@ -254,4 +262,47 @@ async fn limits_of_several_units_reach_the_quotas_that_count_them() {
     plain.observe_call(permit.in_flight(), response, openai).await.unwrap();
     let status = plain.status().await.unwrap().unwrap();
     assert_eq!(status.policy.as_deref(), Some("30000/m"));
+}
+
+#[tokio::test]
+async fn at_the_moment_that_was_stated_the_windows_are_as_the_providers() {
+    // Its window is full, and it says so with a success, or by refusing; its own window began before.
+    for status in [200, 429] {
+        let world = world(1).await;
+        let bucket = world.bucket(0, "window 5/10s");
+        let mut last = None;
+        for _ in 0..5 {
+            last = Some(bucket.acquire().await.unwrap().in_flight());
+        }
+        world.clock.advance(Duration::from_secs(2));
+        let pairs = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "8")];
+        let observed = answered(&bucket, last.unwrap(), status, &pairs, "/").await;
+        let seconds = Duration::from_secs(8);
+        let suspended = matches!(observed, Observed::Suspended { left, .. } if left == seconds);
+        assert!(suspended, "{observed:?}");
+        world.clock.advance(seconds - Duration::from_micros(1));
+        assert!(!bucket.try_acquire().await.unwrap().is_granted(), "{status}");
+        world.clock.advance(Duration::from_micros(1));
+        let Answer::Granted(first) = bucket.try_acquire().await.unwrap() else {
+            panic!("{status}: none goes at the told time");
+        };
+        first.in_flight().answered();
+        for _ in 0..4 {
+            assert!(bucket.acquire().await.is_ok());
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_left_without_a_time_is_asked_about_again_soon() {
+    let world = world(1).await;
+    let bucket = world.bucket(0, "strict 5000/h");
+    call(&bucket, 404, &[("x-ratelimit-remaining", "0")], "/").await;
+    world.clock.advance(Duration::from_secs(29));
+    assert!(!bucket.try_acquire().await.unwrap().is_granted());
+    world.clock.advance(Duration::from_secs(2));
+    assert!(bucket.try_acquire().await.unwrap().is_granted());
+    // Of a broken gateway it means nothing.
+    call(&world.limiters[0].bucket("b", "strict 5000/h").unwrap(), 502, &left("0"), "/").await;
+    assert_eq!(world.limiters[0].status("b").await.unwrap().unwrap().quotas[1].remaining, 4999);
 }
