@@ -80,10 +80,11 @@ pub(crate) struct Shared {
     pub(crate) listening: AtomicBool,
     pub(crate) told: AtomicBool,
     pub(crate) lines: Mutex<HashMap<String, Weak<Line>>>,
-    /// Whose refusals without a time count as one's, and whether others may have been refused before
-    /// anything is heard of it.
+    /// Whose refusals without a time count as one's, and whether this process is one of many that make
+    /// a call or two: then others may have been refused before anything is heard of it, and what one
+    /// answer says is all that it hears.
     pub(crate) one_of: String,
-    pub(crate) doubts_first: bool,
+    pub(crate) for_one_call: bool,
 }
 
 /// One call that may have to wait, counted until this is dropped.
@@ -425,7 +426,8 @@ impl LimiterBuilder {
 
     /// Makes this process one of many that each make a call or two and end, such as commands of a
     /// script: a target that is refused without a time by several processes of the same name counts
-    /// once, where each would count as one more that is refused.
+    /// once, where each would count as one more that is refused. A limit that one answer states is
+    /// learned by that, where others wait for a second to say the same.
     pub fn one_of(mut self, name: impl Into<String>) -> Self {
         self.one_of = Some(name.into());
         self
@@ -500,7 +502,7 @@ impl LimiterBuilder {
                 listening: AtomicBool::new(false),
                 told: AtomicBool::new(false),
                 lines: Mutex::default(),
-                doubts_first: self.one_of.is_some(),
+                for_one_call: self.one_of.is_some(),
                 one_of: self.one_of.unwrap_or_else(|| format!("{:x}", fastrand::u64(..))),
             }),
         })

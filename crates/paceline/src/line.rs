@@ -109,7 +109,7 @@ impl Line {
             share_used: AtomicBool::new(false),
             other_policy: AtomicBool::new(false),
             paused_us: AtomicI64::new(0),
-            doubted: AtomicBool::new(shared.doubts_first),
+            doubted: AtomicBool::new(shared.for_one_call),
             #[cfg(feature = "http")]
             heard: Mutex::default(),
             spent: Count::default(),

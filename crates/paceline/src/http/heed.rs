@@ -8,7 +8,7 @@ use paceline_http::{Answer, Basis, Profile, Reading, Refusal, Suspension, read};
 
 use super::back_off::{BackOffs, Steps};
 use super::ease::{Easing, Scene};
-use super::learn::{Learning, Sent};
+use super::learn::{Learning, Needed, Sent};
 use super::{Observed, Response};
 use crate::bucket::Bucket;
 use crate::clock::micros;
@@ -194,7 +194,10 @@ impl Bucket {
         // Of an error that is none of pace nobody knows who has answered.
         let says = passed || refused;
         let mut policy = match adapts && says {
-            true => learning.policy(&self.policy, &binding, reading, refused, now),
+            true => {
+                let needed = Needed::of(refused, line.shared.for_one_call);
+                learning.policy(&self.policy, &binding, reading, needed, now)
+            }
             false => None,
         };
         let tells_left = reading.limits.iter().any(|limit| limit.remaining.is_some());

@@ -24,10 +24,6 @@ const GAP: Micros = 64;
 const LITTLE: i64 = 8;
 /// How many times as long as the quickest a call usually takes at most.
 const USUAL: Micros = 3;
-/// A lower limit is believed when so many answers in a row have stated it, or at once with a refusal.
-const LOWERED_AFTER: u32 = 2;
-/// A higher limit is believed when so many answers in a row have stated it.
-const RAISED_AFTER: u32 = 3;
 /// After a limit was learned none is raised for so long, and after one could not be, none learned.
 const LEARN_PAUSE_US: Micros = 10_000_000;
 /// Others who have spent of a quota are reckoned with for so many of its intervals.
@@ -85,6 +81,27 @@ struct Heard {
     /// an interval before it. Elsewhere it moves on with each call or with time itself, and tells
     /// nothing of when the provider began to count.
     is_fixed: bool,
+}
+
+/// How many answers in a row have to state a limit until it is believed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Needed {
+    to_lower: u32,
+    to_raise: u32,
+}
+
+impl Needed {
+    /// Of a hundred answers one may be of somebody else's limit.
+    const USUAL: Self = Self { to_lower: 2, to_raise: 3 };
+
+    /// One that refuses is of ours, and where no other is heard it has to do.
+    pub(super) fn of(refused: bool, only_one: bool) -> Self {
+        match (refused, only_one) {
+            (_, true) => Self { to_lower: 1, to_raise: 1 },
+            (true, false) => Self { to_lower: 1, ..Self::USUAL },
+            (false, false) => Self::USUAL,
+        }
+    }
 }
 
 /// The call that was answered: its place, and how long ago it was sent.
@@ -149,11 +166,11 @@ impl Learning {
         own: &Policy,
         policy: &Policy,
         reading: &Reading<'_>,
-        refused: bool,
+        needed: Needed,
         now: Micros,
     ) -> Option<Policy> {
         let mut units = Unit::ALL.into_iter();
-        units.find_map(|unit| self.policy_for(own, policy, reading, unit, refused, now))
+        units.find_map(|unit| self.policy_for(own, policy, reading, unit, needed, now))
     }
 
     fn policy_for(
@@ -162,7 +179,7 @@ impl Learning {
         policy: &Policy,
         reading: &Reading<'_>,
         unit: Unit,
-        refused: bool,
+        needed: Needed,
         now: Micros,
     ) -> Option<Policy> {
         let (limit, stated) = the_limit(policy, reading, unit)?;
@@ -182,11 +199,9 @@ impl Learning {
             }
         };
         let learned = learned(own, policy, limit, unit, stated)?;
-        let lower = learned.1 == Learned::Lower;
-        let is_time = match lower {
-            // One answer of a hundred may be of somebody else's limit.
-            true => refused || times >= LOWERED_AFTER,
-            false => now >= self.raise_from && times >= RAISED_AFTER,
+        let is_time = match learned.1 {
+            Learned::Lower => times >= needed.to_lower,
+            Learned::Higher => now >= self.raise_from && times >= needed.to_raise,
         };
         (is_time && now >= self.learn_from).then_some(learned.0)
     }
