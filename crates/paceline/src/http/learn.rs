@@ -346,7 +346,8 @@ fn remaining(
     let whole = |it: Micros| it % 1_000_000 == 0;
     let (resets_in_us, blur_us) = match (limit.reset_us, limit.reset_at) {
         (None, _) => (interval_us.min(UNKNOWN_RESET_US), us(quota.guarded())),
-        (Some(reset), Some(at)) if whole(at) => (reset, BLUR_SECONDS_US),
+        // Both the moment and the answer's own Date.
+        (Some(reset), Some(at)) if whole(at) => (reset, 2 * BLUR_SECONDS_US),
         (Some(reset), None) if whole(reset) => (reset, BLUR_SECONDS_US),
         (Some(reset), _) => (reset, BLUR_LEAST_US),
     };
