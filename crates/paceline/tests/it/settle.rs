@@ -188,3 +188,27 @@ async fn who_borrows_reckons_with_the_policy_that_is_stored() {
     let status = limiter.status("tokens").await.unwrap().unwrap();
     assert_eq!(status.booked_ahead, Duration::from_secs(2 * 3_600));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_borrowed_too_much_goes_back_in_order_whatever_runs_beside_it() {
+    let server = RedisServer::start();
+    let limiter = Limiter::builder(&server.url()).manual_clock(clock()).open().await.unwrap();
+    // So slow for requests that they are never full before the tokens are repaid.
+    let bucket = limiter.bucket("tokens", "500/30d, 30000/h of tokens").unwrap();
+    let large = bucket.cost(1).of(Unit::Tokens, 110_000).borrowing();
+    for round in 0..30 {
+        bucket.cost(100).acquire().await.unwrap().spend();
+        let call = large.acquire().await.unwrap().in_flight();
+        call.settle(Cost::only(Unit::Tokens, 10_000));
+        assert_eq!(all_left(&limiter).await, [399, 20_000], "settled, {round}");
+        // More of one and less of the other: what goes back does so before more is booked.
+        let call = bucket.cost(1).of(Unit::Tokens, 20_000).acquire().await.unwrap().in_flight();
+        call.settle(Cost::requests(3).and(Unit::Tokens, 10_000));
+        assert_eq!(all_left(&limiter).await, [396, 10_000], "up and down, {round}");
+        limiter.delete("tokens").await.unwrap();
+        bucket.cost(100).acquire().await.unwrap().spend();
+        drop(large.acquire().await.unwrap());
+        assert_eq!(all_left(&limiter).await, [400, 30_000], "dropped, {round}");
+        limiter.delete("tokens").await.unwrap();
+    }
+}
