@@ -212,3 +212,42 @@ async fn what_was_borrowed_too_much_goes_back_in_order_whatever_runs_beside_it()
         limiter.delete("tokens").await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_call_that_its_own_policy_does_not_count_is_told_so() {
+    let (limiter, bucket) = bucket(&clock(), "30000/m of tokens").await;
+    let plain = bucket.acquire().await.unwrap_err();
+    assert!(plain.is_input(), "{plain}");
+    for words in [
+        "(30000/m of tokens)",
+        "bucket.cost(1).of(Unit::Tokens, …)",
+        "--cost tokens=…",
+        "\"tokens\"",
+    ] {
+        assert!(plain.to_string().contains(words), "{words}: {plain}");
+    }
+    assert!(bucket.try_acquire().await.unwrap_err().is_input());
+    assert!(bucket.cost(5).borrowing().acquire().await.unwrap_err().is_input());
+    assert!(bucket.acquire_within(Duration::from_secs(1)).await.unwrap_err().is_input());
+    // Requests that nothing counts go with what is counted.
+    bucket.cost(1).of(Unit::Tokens, 4_000).acquire().await.unwrap().spend();
+    assert_eq!(left(&limiter).await, 26_000);
+
+    let (limiter, bucket) = self::bucket(&clock(), "500/m, 30000/m of tokens").await;
+    let output = bucket.cost(1).of(Unit::OutputTokens, 9);
+    for error in [
+        output.acquire().await.unwrap_err(),
+        output.of(Unit::Tokens, 9).borrowing().try_acquire().await.unwrap_err(),
+    ] {
+        assert!(error.is_input(), "{error}");
+        let words = "counts output-tokens; it counts requests and tokens";
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    let (_, plain) = self::bucket(&clock(), "500/m").await;
+    let error = plain.cost(Cost::only(Unit::Bytes, 9)).acquire().await.unwrap_err();
+    assert!(error.is_input() && error.to_string().contains("counts bytes; it counts requests"));
+    // Nothing of it is nothing wrong, and what an operator made of the policy is not the caller's.
+    output.of(Unit::OutputTokens, 0).acquire().await.unwrap().spend();
+    limiter.set_policy("tokens", "9/m of bytes").await.unwrap();
+    bucket.acquire().await.unwrap().spend();
+}
