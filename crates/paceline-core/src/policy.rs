@@ -253,7 +253,8 @@ pub(crate) struct Rate {
 /// A quota counts requests, or what it is said to be `of`: `500/m, 30000/m of tokens`. What a call
 /// takes of each it says itself ([`Cost`]); it passes all the quotas that count
 /// something of it, or takes nothing from any. A call that takes nothing of what the policy counts
-/// (a plain request under `30000/m of tokens`) waits only for those before it and for suspensions.
+/// (a plain request under `30000/m of tokens`) waits only for those before it and for suspensions; a
+/// limiter refuses it where it is its caller's own policy that says so.
 ///
 /// **What is counted how.** A token bucket's credit is kept in units of 1/u token such that a
 /// microsecond earns a whole number of units; the tick is always one microsecond. Where
