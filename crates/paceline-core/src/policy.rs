@@ -246,14 +246,15 @@ pub(crate) struct Rate {
 ///
 /// Its text form parses and prints: quotas joined by commas, each
 /// `[window] LIMIT/INTERVAL [burst N] [guard D] [of UNIT]`, and optionally `idle D` as the last part.
-/// `strict LIMIT/INTERVAL [guard D] [of UNIT]` is short for a paced token bucket and a window
-/// together, the shape that is safe whichever way a provider counts. It paces one by one, so no call
-/// may take more than one of what it counts.
+/// `strict LIMIT/INTERVAL [guard D]` is short for a paced token bucket and a window together, the
+/// shape that is safe whichever way a provider counts. It paces one by one, so no call may take more
+/// than one, and it counts nothing but requests.
 ///
 /// A quota counts requests, or what it is said to be `of`: `500/m, 30000/m of tokens`. What a call
 /// takes of each it says itself ([`Cost`]); it passes all the quotas that count
 /// something of it, or takes nothing from any. A call that takes nothing of what the policy counts
-/// (a plain request under `30000/m of tokens`) waits only for those before it and for suspensions.
+/// (a plain request under `30000/m of tokens`) waits only for those before it and for suspensions; a
+/// limiter refuses it where it is its caller's own policy that says so.
 ///
 /// **What is counted how.** A token bucket's credit is kept in units of 1/u token such that a
 /// microsecond earns a whole number of units; the tick is always one microsecond. Where
@@ -674,7 +675,7 @@ impl PolicyError {
 }
 
 const FORM: &str = "a quota is [window] LIMIT/INTERVAL [burst N] [guard D] [of UNIT], or strict \
-                    LIMIT/INTERVAL [guard D] [of UNIT]; quotas are joined by commas, such as \
+                    LIMIT/INTERVAL [guard D]; quotas are joined by commas, such as \
                     `50/s burst 10, window 1000/m guard 50ms`";
 
 #[derive(Clone, Copy, PartialEq)]
@@ -724,6 +725,16 @@ fn quota(part: &str, kind: Kind, rate: &str, rest: &[&str]) -> Result<Quota, Pol
 /// `strict`: paced one at a time, and never more than the limit in a window.
 fn strict(part: &str, rate: &str, rest: &[&str]) -> Result<[Quota; 2], PolicyError> {
     let mut window = quota(part, Kind::Window, rate, rest)?;
+    if window.of != Unit::Requests {
+        let (of, rest) = (window.of, rest.join(" "));
+        return Err(PolicyError::new(
+            part,
+            format!(
+                "`strict` paces one at a time, and no call could take more than one of the {of}; \
+                 write `window {rate} {rest}`"
+            ),
+        ));
+    }
     if !rest.contains(&"guard") {
         window.guard_us = STRICT_GUARD_DEFAULT_US;
     }

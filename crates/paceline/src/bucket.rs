@@ -95,7 +95,9 @@ impl Bucket {
     }
 
     /// The same verbs for calls of another cost: a number of requests, or a [`Cost`] of several units.
-    /// A cost of nothing is refused by them.
+    /// A cost of nothing is refused by them, and so is one that [this process's own
+    /// policy](Self::policy) does not count: a plain number of requests under `30000/m of tokens`, or
+    /// output tokens where no quota is of them. Both would pass without any limit.
     ///
     /// A language model's provider that limits requests and tokens, where what a call has cost is known
     /// only from its answer:
@@ -417,7 +419,7 @@ impl Call<'_> {
         Ok(call().await)
     }
 
-    /// A call costs something.
+    /// A call costs something, of what its own policy counts.
     pub(crate) fn check_cost(&self) -> Result<(), Error> {
         if self.cost.is_nothing() {
             return Err(Error::input(format!(
@@ -425,7 +427,38 @@ impl Call<'_> {
                 self.bucket.line.name
             )));
         }
-        Ok(())
+        if self.cost.is_plain() && self.bucket.policy.is_plain() {
+            return Ok(());
+        }
+        self.check_units()
+    }
+
+    /// Whether the caller says of the right units what the call takes; what is not counted would pass
+    /// without any limit. The stored policy is not asked: an operator may change it at any time, and
+    /// the callers' costs do not change with it.
+    fn check_units(&self) -> Result<(), Error> {
+        let Bucket { line, policy, .. } = self.bucket;
+        let counted = |unit: &Unit| policy.quotas().iter().any(|quota| quota.unit() == *unit);
+        let units = || Unit::ALL.into_iter().filter(counted);
+        // A call is always so many requests, too.
+        let stray = Unit::ALL[1..].iter().find(|unit| self.cost.of(**unit) > 0 && !counted(unit));
+        if let Some(stray) = stray {
+            let counted = units().map(Unit::name).collect::<Vec<_>>().join(" and ");
+            return Err(Error::input(format!(
+                "bucket {:?}: no quota of its policy ({policy}) counts {stray}; it counts {counted}",
+                line.name
+            )));
+        }
+        if policy.counts(self.cost) {
+            return Ok(());
+        }
+        let of = units().fold(String::new(), |all, unit| format!("{all}.of(Unit::{unit:?}, …)"));
+        let flag = units().map(|unit| format!("{unit}=…")).collect::<Vec<_>>().join(",");
+        Err(Error::input(format!(
+            "bucket {:?}: its policy ({policy}) counts nothing of a call that costs {}, which would \
+             pass without any limit; say what it takes: bucket.cost(1){of}, or --cost {flag}",
+            line.name, self.cost
+        )))
     }
 
     /// Asks the store for what need not be waited for.

@@ -143,23 +143,36 @@ impl InFlight {
         let all = all(booking, borrowed);
         let estimate = all.iter().fold(Cost::default(), |sum, it| sum.plus(it.cost));
         let actual = actual.or(estimate);
-        // What was booked last goes back first.
-        let mut too_much = estimate.less(actual);
-        for booking in all.into_iter().rev() {
-            let back = booking.cost.least(too_much);
-            too_much = too_much.less(back);
-            if !back.is_nothing() {
-                give_back(&line, Booking { cost: back, ..booking });
-            }
-            let kept = Booking { cost: booking.cost.less(back), ..booking };
-            if !kept.cost.is_nothing() && line.counts_answers() {
-                answered(&line, kept);
-            }
+        let (too_much, more) = (estimate.less(actual), actual.less(estimate));
+        if too_much.is_nothing() && more.is_nothing() && !line.counts_answers() {
+            return;
         }
-        let more = actual.less(estimate);
-        if !more.is_nothing() {
-            in_background(&line, move |line| charge(line, more));
+        in_background(&line, move |line| settled(line, all, too_much, more));
+    }
+}
+
+/// Tells what a call has really cost, one thing after the other.
+async fn settled(line: Arc<Line>, all: Vec<Booking>, mut too_much: Cost, more: Cost) {
+    let mut kept = Vec::new();
+    // What was booked last goes back first, and before more is booked: under what was booked later
+    // the tokens of a booking stay where they are.
+    for booking in all.into_iter().rev() {
+        let back = booking.cost.least(too_much);
+        too_much = too_much.less(back);
+        if !back.is_nothing() && !give_back_one(&line, Booking { cost: back, ..booking }).await {
+            // What was booked before it would stay where it is.
+            too_much = Cost::default();
         }
+        let rest = booking.cost.less(back);
+        if !rest.is_nothing() && line.counts_answers() {
+            kept.push(Booking { cost: rest, ..booking });
+        }
+    }
+    for booking in kept {
+        answered_one(&line, booking).await;
+    }
+    if !more.is_nothing() {
+        charge(line, more).await;
     }
 }
 
@@ -169,12 +182,14 @@ fn all(booking: Booking, borrowed: Option<Box<Borrowed>>) -> Vec<Booking> {
 }
 
 fn answered(line: &Arc<Line>, booking: Booking) {
-    in_background(line, move |line: Arc<Line>| async move {
-        if let Err(error) = line.shared.store.answered(&line.name, booking).await {
-            let error = line.shared.failed(&line.name, error);
-            tracing::debug!(%error, "an answer could not be told");
-        }
-    });
+    in_background(line, move |line| async move { answered_one(&line, booking).await });
+}
+
+async fn answered_one(line: &Line, booking: Booking) {
+    if let Err(error) = line.shared.store.answered(&line.name, booking).await {
+        let error = line.shared.failed(&line.name, error);
+        tracing::debug!(%error, "an answer could not be told");
+    }
 }
 
 /// Takes what a call has cost beyond its estimate, in steps that the policy can hold.
@@ -356,20 +371,30 @@ impl Held {
         Sent { line: Arc::clone(&self.line), booking: self.booking, borrowed }
     }
 
-    fn give_back_borrowed(&mut self) {
-        let borrowed = self.borrowed.take().map(|it| it.0).unwrap_or_default();
-        // The last first: so it takes back the moment it was booked for.
-        for booking in borrowed.into_iter().rev() {
-            give_back(&self.line, booking);
-        }
+    /// Gives back what was borrowed, and then the place where it goes back, too.
+    fn give_back_borrowed(&mut self, place: Option<Booking>) {
+        let Some(borrowed) = self.borrowed.take() else {
+            if let Some(place) = place {
+                give_back(&self.line, place);
+            }
+            return;
+        };
+        in_background(&self.line, move |line| async move {
+            // The last first, and one after the other: so each takes back the moment it was booked
+            // for.
+            for booking in borrowed.0.into_iter().rev().chain(place) {
+                if !give_back_one(&line, booking).await {
+                    return;
+                }
+            }
+        });
     }
 
     /// Gives the place back to the bucket: at once where the store answers without waiting, else in
     /// the background of the runtime the limiter was opened in. If that is gone it stays spent.
     pub(crate) fn give_back(mut self) {
         self.owed = false;
-        self.give_back_borrowed();
-        give_back(&self.line, self.booking);
+        self.give_back_borrowed(Some(self.booking));
         self.leave_to_another();
     }
 
@@ -393,13 +418,13 @@ impl Drop for Held {
         if !self.owed {
             return;
         }
-        self.give_back_borrowed();
         if self.probe {
             // Nobody here may have it before another goes first.
-            give_back(&self.line, self.booking);
+            self.give_back_borrowed(Some(self.booking));
             self.leave_to_another();
-        } else if let Some(booking) = self.line.reuse(self.booking, self.due_at) {
-            give_back(&self.line, booking);
+        } else {
+            let place = self.line.reuse(self.booking, self.due_at);
+            self.give_back_borrowed(place);
         }
     }
 }
@@ -422,14 +447,24 @@ pub(crate) fn tell_probed(line: &Arc<Line>, patience_us: Micros) {
 
 fn give_back(line: &Arc<Line>, booking: Booking) {
     in_background(line, move |line| async move {
-        match line.shared.store.give_back(&line.name, booking).await {
-            Ok(_) => line.shared.counts.given_back.add(),
-            Err(error) => {
-                let error = line.shared.failed(&line.name, error);
-                tracing::debug!(%error, "a place could not be given back");
-            }
-        }
+        give_back_one(&line, booking).await;
     });
+}
+
+/// Whether the store answered.
+async fn give_back_one(line: &Line, booking: Booking) -> bool {
+    let answer = line.shared.store.give_back(&line.name, booking).await;
+    match answer {
+        Ok(_) => {
+            line.shared.counts.given_back.add();
+            true
+        }
+        Err(error) => {
+            let error = line.shared.failed(&line.name, error);
+            tracing::debug!(%error, "a place could not be given back");
+            false
+        }
+    }
 }
 
 /// Asks something of the store for nobody who waits: at once where it answers without waiting, else

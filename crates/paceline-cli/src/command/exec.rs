@@ -37,9 +37,10 @@ pub(crate) struct Exec {
     permit: PermitArgs,
 
     /// Suspend the bucket for the whole fleet where the command ends with this code, such as 75=30s;
-    /// may be given many times. The command then runs under this process instead of in its place. At
-    /// the end of such a suspension one command goes first, and the others follow when it has ended
-    /// otherwise
+    /// may be given many times, once for each code. A command that a signal ended has the code 128 and
+    /// the signal's number, as in a shell: 143 for SIGTERM. The command then runs under this process
+    /// instead of in its place. At the end of such a suspension one command goes first, and the others
+    /// follow when it has ended otherwise
     #[arg(long, value_name = "CODE=SPAN", value_parser = suspend_on)]
     suspend_on: Vec<(u8, Duration)>,
 
@@ -53,6 +54,12 @@ impl Exec {
         let Some((program, arguments)) = self.command.split_first() else {
             return Err(Failure::new(Exit::USAGE, "no command"));
         };
+        for (index, (code, _)) in self.suspend_on.iter().enumerate() {
+            if self.suspend_on[..index].iter().any(|(before, _)| before == code) {
+                let words = format!("--suspend-on {code}=…: the code {code} is given twice");
+                return Err(Failure::new(Exit::USAGE, words));
+            }
+        }
         runnable(Path::new(program))?;
         let limiter = context.store.open().await?;
         let bucket = self.permit.bucket(&limiter)?;
@@ -78,10 +85,16 @@ impl Exec {
         }
         let call = permit.in_flight();
         let ended = run_to_end(command).await.map_err(|error| cannot(program, &error))??;
-        let Some(code) = ended.code() else {
-            return Ok(Exit::by_signal(ended.signal().unwrap_or(0)));
+        let (code, exit) = match ended.code() {
+            Some(code) => {
+                let code = u8::try_from(code).unwrap_or(u8::MAX);
+                (code, Exit::of_command(code))
+            }
+            None => {
+                let signal = u8::try_from(ended.signal().unwrap_or(0)).unwrap_or(0);
+                (signal.saturating_add(128), Exit::by_signal(signal.into()))
+            }
         };
-        let code = u8::try_from(code).unwrap_or(u8::MAX);
         if let Some((_, span)) = self.suspend_on.iter().find(|(on, _)| *on == code) {
             let program = program.to_string_lossy();
             let reason: String = format!("{program} ended with {code}").chars().take(60).collect();
@@ -94,12 +107,12 @@ impl Exec {
                 )),
                 Err(error) => output::say(&format!("the fleet was not told: {error}")),
             }
-        } else {
+        } else if ended.code().is_some() {
             // Where it went first at the end of a suspension, the others follow.
             call.answered();
             limiter.settled().await;
         }
-        Ok(Exit::of_command(code))
+        Ok(exit)
     }
 }
 

@@ -1,13 +1,15 @@
 //! `paceline observe`: tells the fleet what a provider's answer said, for scripts that made the call
 //! themselves.
 
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use paceline::Status;
 use paceline::http::{Observed, Profiles, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failure};
 use crate::number::whole;
@@ -19,6 +21,9 @@ use crate::run::Context;
 ///
 ///   paceline observe github --status 429 --header 'Retry-After: 30'
 ///   curl -sD headers … ; paceline observe github --status 403 --headers-from headers --profile github
+///
+/// Says what became of the bucket: a suspension, another policy, and each quota of which less is left
+/// than before (which calls made at the same moment take from, too).
 ///
 /// Ends with 75 where the call was refused and no time was stated: the caller should back off, and the
 /// fleet goes on.
@@ -36,11 +41,11 @@ pub(crate) struct Observe {
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = header)]
     headers: Vec<(HeaderName, HeaderValue)>,
 
-    /// A file with the answer's headers, as `curl -D` writes it
+    /// A file with the answer's headers, as `curl -D` writes it; `-` is stdin
     #[arg(long, value_name = "FILE")]
     headers_from: Option<PathBuf>,
 
-    /// A file with the answer's body, in which some profiles find words
+    /// A file with the answer's body, in which some profiles find words; `-` is stdin
     #[arg(long, value_name = "FILE")]
     body: Option<PathBuf>,
 
@@ -71,6 +76,13 @@ impl Observe {
                 format!("no profile {name:?}; `paceline profiles` lists them"),
             )
         })?;
+        let is_stdin = |path: &Option<PathBuf>| path.as_deref().is_some_and(is_stdin);
+        if is_stdin(&self.headers_from) && is_stdin(&self.body) {
+            return Err(Failure::new(
+                Exit::USAGE,
+                "--headers-from - and --body -: only one of them can be read from stdin",
+            ));
+        }
         let mut headers = HeaderMap::new();
         if let Some(path) = &self.headers_from {
             let text = read(path)?;
@@ -87,13 +99,13 @@ impl Observe {
         for (name, value) in self.headers {
             headers.append(name, value);
         }
-        let body = self.body.as_ref().map(read).transpose()?;
+        let body = self.body.as_deref().map(read).transpose()?;
         let patience = if self.no_probe { Some(Duration::ZERO) } else { None };
         let limiter = context.store.open_for_one_call(patience).await?;
         // It suspends a bucket that nobody has called yet, too, and makes none.
-        let status = limiter.status(&self.bucket).await?;
-        let policy = status.and_then(|status| status.policy);
-        let bucket = limiter.bucket(&self.bucket, policy.as_deref().unwrap_or("1/s"))?;
+        let before = limiter.status(&self.bucket).await?;
+        let policy = before.as_ref().and_then(|status| status.policy.as_deref());
+        let bucket = limiter.bucket(&self.bucket, policy.unwrap_or("1/s"))?;
         let bucket = if self.adapt { bucket.adaptive() } else { bucket };
         let response = Response {
             status: self.status,
@@ -103,8 +115,16 @@ impl Observe {
         };
         let observed = bucket.observe(response, profile).await?;
         limiter.settled().await;
+        let changed = match limiter.status(&self.bucket).await {
+            Ok(after) => Changed::between(before.as_ref(), after.as_ref()),
+            // The fleet has been told all the same.
+            Err(error) => {
+                output::say(&format!("what became of the bucket is not known: {error}"));
+                Changed::default()
+            }
+        };
         let name = &self.bucket;
-        let (json, words, exit) = match observed {
+        let (mut json, words, exit) = match observed {
             Observed::Suspended { left, guessed, clamped_from } => (
                 json!({
                     "observed": "suspended",
@@ -134,11 +154,74 @@ impl Observe {
             _ => (json!({ "observed": "nothing" }), String::new(), Exit::DONE),
         };
         if context.json {
+            changed.add_to(&mut json);
             output::json(&json)?;
-        } else if !words.is_empty() {
+            return Ok(exit);
+        }
+        let words = Some(words).filter(|words| !words.is_empty());
+        for words in words.into_iter().chain(changed.told(name)) {
             output::say(&words);
         }
         Ok(exit)
+    }
+}
+
+/// What became of a bucket besides a suspension.
+#[derive(Debug, Default)]
+struct Changed {
+    /// The policy, where it is another, and the one before.
+    policy: Option<(String, Option<String>)>,
+    lower: Vec<Lower>,
+}
+
+/// A quota of which less is left than before.
+#[derive(Debug)]
+struct Lower {
+    /// Counted from 1.
+    number: usize,
+    quota: String,
+    left: u64,
+    was: u64,
+}
+
+impl Changed {
+    fn between(before: Option<&Status>, after: Option<&Status>) -> Self {
+        let Some(after) = after else { return Self::default() };
+        let was = before.and_then(|status| status.policy.clone());
+        let policy = after.policy.clone().filter(|policy| Some(policy) != was.as_ref());
+        let quotas = before.map_or(&[][..], |status| &status.quotas);
+        let lower = after.quotas.iter().zip(quotas).enumerate();
+        let lower = lower.filter(|(_, (after, before))| after.remaining < before.remaining);
+        let lower = lower.map(|(index, (after, before))| Lower {
+            number: index + 1,
+            quota: after.quota.clone(),
+            left: after.remaining,
+            was: before.remaining,
+        });
+        Self { policy: policy.map(|policy| (policy, was)), lower: lower.collect() }
+    }
+
+    fn told(&self, name: &str) -> Vec<String> {
+        let policy = self.policy.iter().map(|(policy, was)| match was {
+            Some(was) => format!("bucket {name:?}: policy is now {policy}, was {was}"),
+            None => format!("bucket {name:?}: policy is now {policy}"),
+        });
+        let lower = self.lower.iter().map(|Lower { number, quota, left, was }| {
+            format!("bucket {name:?}: quota {number} ({quota}): {left} left, was {was}")
+        });
+        policy.chain(lower).collect()
+    }
+
+    fn add_to(&self, json: &mut Value) {
+        if let Some((policy, _)) = &self.policy {
+            json["policy"] = json!(policy);
+        }
+        if !self.lower.is_empty() {
+            let lower = self.lower.iter().map(|Lower { number, quota, left, was }| {
+                json!({ "number": number, "quota": quota, "remaining": left, "was": was })
+            });
+            json["remaining"] = lower.collect();
+        }
     }
 }
 
@@ -150,7 +233,18 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     Ok((name, value))
 }
 
-fn read(path: &PathBuf) -> Result<Vec<u8>, Failure> {
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    if is_stdin(path) {
+        let mut bytes = Vec::new();
+        return match std::io::stdin().lock().read_to_end(&mut bytes) {
+            Ok(_) => Ok(bytes),
+            Err(error) => Err(Failure::new(Exit::IO, format!("cannot read stdin: {error}"))),
+        };
+    }
     std::fs::read(path).map_err(|error| {
         Failure::new(Exit::NO_INPUT, format!("cannot read {}: {error}", path.display()))
     })

@@ -225,3 +225,23 @@ fn a_store_that_does_not_let_us_in_or_is_too_old_or_holds_something_else_is_told
     }
     assert_eq!(server.command(&["DBSIZE"]).int(), Some(2));
 }
+
+#[test]
+fn a_cost_that_the_policy_does_not_count_is_told_with_what_it_counts() {
+    let tokens = "30000/m of tokens";
+    let both = "500/m, 30000/m of tokens";
+    for (command, after) in [("acquire", &[][..]), ("exec", &["--", "echo", "ran"]), ("pace", &[])]
+    {
+        let run = |quota: &str, cost: &[&str]| {
+            let words = [&[command, "api", "--quota", quota], cost, after].concat();
+            let answer = paceline(words).input("ran\n").ends_with(2);
+            assert_eq!(answer.text(), "", "{command}");
+            answer
+        };
+        run(tokens, &[]).says(&[tokens, "--cost tokens=…"]);
+        run(both, &["--cost", "output-tokens=5"]).says(&["counts output-tokens", both]);
+    }
+    paceline(["acquire", "api", "--quota", "strict 30000/m of tokens"])
+        .ends_with(2)
+        .says(&["window 30000/m of tokens"]);
+}

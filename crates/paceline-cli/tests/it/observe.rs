@@ -127,6 +127,20 @@ fn a_command_that_ends_with_a_chosen_code_suspends_the_bucket_and_keeps_its_code
     paceline(exec("7")).store(&store).ends_with(7).says(&["suspended for", "sh ended with 7"]);
     let status = paceline(["status", "api", "--json"]).store(&store).ends_with(0).json();
     assert_eq!(status[0]["suspension"]["reason"], "sh ended with 7");
+    // As a shell tells a signal, and once each.
+    paceline(["delete", "api"]).store(&store).ends_with(0);
+    let ends = |on: &[&str]| {
+        let on = on.iter().flat_map(|on| ["--suspend-on", on]);
+        let words = ["exec", "api", "--quota", "50/s"].into_iter().chain(on);
+        paceline(words.chain(["--", "sh", "-c", "kill -TERM $$"])).store(&store)
+    };
+    ends(&["137=30s"]).ends_with(143);
+    let status = paceline(["status", "api", "--json"]).store(&store).ends_with(0).json();
+    assert!(status[0]["suspension"].is_null());
+    ends(&["7=1s", "143=30s"]).ends_with(143).says(&["suspended for", "sh ended with 143"]);
+    let status = paceline(["status", "api", "--json"]).store(&store).ends_with(0).json();
+    assert_eq!(status[0]["suspension"]["reason"], "sh ended with 143");
+    ends(&["7=1s", "143=30s", "7=2s"]).ends_with(2).says(&["the code 7 is given twice"]);
     for bad in ["x=1s", "0=1s", "7", "7=0s", "256=1s"] {
         let words = ["exec", "api", "--quota", "50/s", "--suspend-on", bad, "--", "true"];
         paceline(words).ends_with(2).says(&[bad]);
@@ -168,8 +182,39 @@ fn what_an_answer_says_is_left_and_its_limit_reach_the_bucket() {
         let status = paceline(["status", "api", "--json"]).store(&store).ends_with(0).json();
         (status[0]["policy"].clone(), status[0]["quotas"][0]["remaining"].clone())
     };
-    paceline(observe).store(&store).ends_with(0);
+    let told = paceline(observe).store(&store).ends_with(0);
+    told.says(&["bucket \"api\": quota 1 (window 100/h): 40 left, was 99"]);
+    assert_eq!(told.text(), "");
     assert_eq!(left(), ("window 100/h".into(), 40.into()));
-    paceline(observe.into_iter().chain(["--adapt"])).store(&store).ends_with(0);
+    // Nothing new in it.
+    assert_eq!(paceline(observe).store(&store).ends_with(0).stderr, "");
+    let told = paceline(observe.into_iter().chain(["--adapt"])).store(&store).ends_with(0);
+    told.says(&["bucket \"api\": policy is now window 60/h, idle 1h, was window 100/h"]);
     assert_eq!(left().0, "window 60/h, idle 1h");
+}
+
+#[test]
+fn what_became_of_the_bucket_is_in_the_json_and_headers_or_a_body_come_from_stdin() {
+    let folder = scratch_dir("observe");
+    let store = format!("host:{}", folder.path().display());
+    paceline(["acquire", "api", "--quota", "window 100/h"]).store(&store).ends_with(0);
+    let observe = |more: &[&str], input: &str| {
+        let words = [&["observe", "api", "--status", "200", "--json"], more].concat();
+        paceline(words).store(&store).input(input).ends_with(0).json()[0].clone()
+    };
+    let headers = "HTTP/2 200\r\nRateLimit-Policy: \"calls\";q=60;w=3600\r\n\
+                   RateLimit: \"calls\";r=40;t=1800\r\n\r\n";
+    let lower = serde_json::json!({
+        "observed": "nothing",
+        "remaining": [{ "number": 1, "quota": "window 100/h", "remaining": 40, "was": 99 }],
+    });
+    assert_eq!(observe(&["--headers-from", "-"], headers), lower);
+    let nothing = serde_json::json!({ "observed": "nothing" });
+    assert_eq!(observe(&["--headers-from", "-"], headers), nothing);
+    assert_eq!(observe(&["--body", "-"], "fine"), nothing);
+    let policy = observe(&["--headers-from", "-", "--adapt"], headers);
+    assert_eq!(policy["policy"], "window 60/h, idle 1h");
+    paceline(["observe", "api", "--status", "200", "--headers-from", "-", "--body", "-"])
+        .ends_with(2)
+        .says(&["only one of them"]);
 }

@@ -24,11 +24,7 @@ fn a_policy_is_printed_as_it_is_best_written() {
         ("500/m of requests, 30000/m of tokens", "500/m, 30000/m of tokens"),
         ("window 90000/m guard 1s of input-tokens", "window 90000/m guard 1s of input-tokens"),
         ("9/s burst 2 of points, idle 10m", "9/s burst 2 of points, idle 10m"),
-        (
-            "strict 5/s guard 20ms of output-tokens",
-            "5/s burst 1 guard 20ms of output-tokens, window 5/s guard 20ms of output-tokens",
-        ),
-        ("strict 5/s of bytes", "5/s burst 1 guard 60ms of bytes, window 5/s guard 60ms of bytes"),
+        ("strict 5/s guard 20ms of requests", "5/s burst 1 guard 20ms, window 5/s guard 20ms"),
     ] {
         let policy: Policy = written.parse().unwrap();
         assert_eq!(policy.to_string(), printed, "{written}");
@@ -78,6 +74,9 @@ fn a_bad_policy_is_refused_with_the_value_and_what_is_allowed() {
         ("5/s of tokens guard 1s", "LIMIT/INTERVAL"),
         ("5/s of tokens of bytes", "LIMIT/INTERVAL"),
         ("idle 5s of tokens", "LIMIT/INTERVAL"),
+        ("strict 30000/m of tokens", "paces one at a time, and no call could take more than one"),
+        ("strict 30000/m of tokens", "write `window 30000/m of tokens`"),
+        ("9/s, strict 5/s guard 20ms of bytes", "write `window 5/s guard 20ms of bytes`"),
     ] {
         let message = text.parse::<Policy>().unwrap_err().to_string();
         assert!(message.contains(words), "{text:?}: {message}");

@@ -188,3 +188,66 @@ async fn who_borrows_reckons_with_the_policy_that_is_stored() {
     let status = limiter.status("tokens").await.unwrap().unwrap();
     assert_eq!(status.booked_ahead, Duration::from_secs(2 * 3_600));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_borrowed_too_much_goes_back_in_order_whatever_runs_beside_it() {
+    let server = RedisServer::start();
+    let limiter = Limiter::builder(&server.url()).manual_clock(clock()).open().await.unwrap();
+    // So slow for requests that they are never full before the tokens are repaid.
+    let bucket = limiter.bucket("tokens", "500/30d, 30000/h of tokens").unwrap();
+    let large = bucket.cost(1).of(Unit::Tokens, 110_000).borrowing();
+    for round in 0..30 {
+        bucket.cost(100).acquire().await.unwrap().spend();
+        let call = large.acquire().await.unwrap().in_flight();
+        call.settle(Cost::only(Unit::Tokens, 10_000));
+        assert_eq!(all_left(&limiter).await, [399, 20_000], "settled, {round}");
+        // More of one and less of the other: what goes back does so before more is booked.
+        let call = bucket.cost(1).of(Unit::Tokens, 20_000).acquire().await.unwrap().in_flight();
+        call.settle(Cost::requests(3).and(Unit::Tokens, 10_000));
+        assert_eq!(all_left(&limiter).await, [396, 10_000], "up and down, {round}");
+        limiter.delete("tokens").await.unwrap();
+        bucket.cost(100).acquire().await.unwrap().spend();
+        drop(large.acquire().await.unwrap());
+        assert_eq!(all_left(&limiter).await, [400, 30_000], "dropped, {round}");
+        limiter.delete("tokens").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_its_own_policy_does_not_count_is_told_so() {
+    let (limiter, bucket) = bucket(&clock(), "30000/m of tokens").await;
+    let plain = bucket.acquire().await.unwrap_err();
+    assert!(plain.is_input(), "{plain}");
+    for words in [
+        "(30000/m of tokens)",
+        "bucket.cost(1).of(Unit::Tokens, …)",
+        "--cost tokens=…",
+        "\"tokens\"",
+    ] {
+        assert!(plain.to_string().contains(words), "{words}: {plain}");
+    }
+    assert!(bucket.try_acquire().await.unwrap_err().is_input());
+    assert!(bucket.cost(5).borrowing().acquire().await.unwrap_err().is_input());
+    assert!(bucket.acquire_within(Duration::from_secs(1)).await.unwrap_err().is_input());
+    // Requests that nothing counts go with what is counted.
+    bucket.cost(1).of(Unit::Tokens, 4_000).acquire().await.unwrap().spend();
+    assert_eq!(left(&limiter).await, 26_000);
+
+    let (limiter, bucket) = self::bucket(&clock(), "500/m, 30000/m of tokens").await;
+    let output = bucket.cost(1).of(Unit::OutputTokens, 9);
+    for error in [
+        output.acquire().await.unwrap_err(),
+        output.of(Unit::Tokens, 9).borrowing().try_acquire().await.unwrap_err(),
+    ] {
+        assert!(error.is_input(), "{error}");
+        let words = "counts output-tokens; it counts requests and tokens";
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    let (_, plain) = self::bucket(&clock(), "500/m").await;
+    let error = plain.cost(Cost::only(Unit::Bytes, 9)).acquire().await.unwrap_err();
+    assert!(error.is_input() && error.to_string().contains("counts bytes; it counts requests"));
+    // Nothing of it is nothing wrong, and what an operator made of the policy is not the caller's.
+    output.of(Unit::OutputTokens, 0).acquire().await.unwrap().spend();
+    limiter.set_policy("tokens", "9/m of bytes").await.unwrap();
+    bucket.acquire().await.unwrap().spend();
+}
