@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use paceline_core::{Micros, Policy, SPAN_MAX_US, Suspension};
@@ -578,9 +578,12 @@ impl Drop for Returning {
 
 /// Who suspends, as `host/process id`.
 pub(crate) fn author() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let host = host.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
-    let host = host.trim();
-    let host = if host.is_empty() { "localhost" } else { host };
-    format!("{host}/{}", std::process::id())
+    static HOST: LazyLock<String> = LazyLock::new(|| {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        let host = host.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
+        let host = host.trim();
+        if host.is_empty() { "localhost".to_owned() } else { host.to_owned() }
+    });
+    // After a fork it is another process.
+    format!("{}/{}", *HOST, std::process::id())
 }

@@ -241,9 +241,15 @@ impl Bucket {
                     learn(&line, &expected, policy).await?;
                 }
                 for said in remaining {
-                    let reason =
-                        format!("{status}: {} left, and as many on their way", said.tokens);
-                    let why = Why { reason, by: author() };
+                    // Only then it may suspend.
+                    let why = match said.is_shared {
+                        true => {
+                            let left = said.tokens;
+                            let reason = format!("{status}: {left} left, and as many on their way");
+                            Why { reason, by: author() }
+                        }
+                        false => Why::default(),
+                    };
                     let lowered = store.lower(name, said, why).await?;
                     if lowered.left_us > 0 {
                         line.changed();
