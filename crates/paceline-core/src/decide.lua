@@ -762,7 +762,8 @@ elseif op == 'lower' then
       write_window(quota, used + missing, times, tokens)
       lowered = missing
     end
-    stops = is_shared and soon > 0 and said <= soon
+    -- One more goes to others at the same time.
+    stops = is_shared and soon > 0 and said <= soon + 1
   end
   reply, writes = {lowered, 0}, lowered > 0
   if stops and resets_in > 0 and ends == 0 then

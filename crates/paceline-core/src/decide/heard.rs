@@ -113,7 +113,8 @@ pub fn lower(slot: &mut Option<Bucket>, said: Remaining, why: Suspension, now: M
                 window.add(time, missing, *chunk, interval_us / NEAR);
                 lowered.tokens = missing;
             }
-            stops = said.is_shared && soon > 0 && said.tokens <= soon;
+            // One more goes to others at the same time.
+            stops = said.is_shared && soon > 0 && said.tokens <= soon + 1;
         }
         // State and policy are written together, so their shapes agree.
         _ => {}
