@@ -81,6 +81,10 @@ struct Heard {
     /// an interval before it. Elsewhere it moves on with each call or with time itself, and tells
     /// nothing of when the provider began to count.
     is_fixed: bool,
+    /// The last answer was made by the provider at this moment or later.
+    made_at: Micros,
+    /// When a window of the provider had begun, and within how long before.
+    began: Option<(Micros, Micros)>,
 }
 
 /// How many answers in a row have to state a limit until it is believed.
@@ -129,7 +133,9 @@ impl Learning {
             let Some(mut said) = remaining(policy, limit, sent, told) else { continue };
             let quota = policy.quotas()[said.quota - 1];
             let heard = &mut self.quotas[said.quota - 1];
-            if !heard.resets_in(said.resets_in_us, said.blur_us, now) {
+            if heard.takes_in(&said, sent.map_or(0, |sent| sent.age_us), now) {
+                heard.sharpen(&mut said, now);
+            } else {
                 // All that still counts here may count there.
                 said.blur_us = us(quota.guarded());
             }
@@ -231,21 +237,56 @@ impl Heard {
         others_at: Micros::MIN / 2,
         resets: None,
         is_fixed: false,
+        made_at: Micros::MIN / 2,
+        began: None,
     };
 
-    /// Takes in when the provider says that it counts anew; whether its window is a fixed one.
-    fn resets_in(&mut self, in_us: Micros, blur_us: Micros, now: Micros) -> bool {
-        let moment = now + in_us;
+    /// Takes in when the provider says that it counts anew, in an answer to a call that was sent so
+    /// long ago; whether its window is a fixed one.
+    fn takes_in(&mut self, said: &Remaining, age_us: Micros, now: Micros) -> bool {
+        let blur_us = said.blur_us;
+        let moment = now + said.resets_in_us;
         match self.resets {
             Some((known, _)) if (moment - known).abs() > blur_us => {
                 // A new window, or the old one's moment has moved before it came.
                 self.is_fixed &= now >= known - blur_us;
+                if self.is_fixed && (moment - known - said.interval_us).abs() <= blur_us {
+                    self.began(now, said.interval_us);
+                }
                 self.resets = Some((moment, now));
             }
             Some((_, since)) => self.is_fixed |= now - since > 2 * blur_us,
             None => self.resets = Some((moment, now)),
         }
+        self.made_at = self.made_at.max(now - age_us);
         self.is_fixed
+    }
+
+    /// A window has begun since the last answer. Its moment is kept where it is known more closely than
+    /// those of others before, and where those were wrong.
+    fn began(&mut self, now: Micros, interval_us: Micros) {
+        let within = now - self.made_at;
+        let stands = self.began.is_some_and(|(at, of)| {
+            // From 0 to `of` before a multiple of intervals behind `at`.
+            let since = (now - at).rem_euclid(interval_us);
+            of <= within && (since <= within || interval_us - since <= of)
+        });
+        if !stands && within < interval_us / 8 {
+            self.began = Some((now, within));
+        }
+    }
+
+    /// Says when the provider counts anew by when its windows were seen to begin, where that is known
+    /// more closely than the answer tells and agrees with it.
+    fn sharpen(&self, said: &mut Remaining, now: Micros) {
+        let Some((at, within)) = self.began else { return };
+        let resets_in_us = said.interval_us - (now - at).rem_euclid(said.interval_us);
+        let rounded_by = said.resets_in_us - resets_in_us;
+        let least = said.interval_us / GAP;
+        let blur_us = (within + BLUR_LEAST_US).max(least);
+        if (-blur_us..=said.blur_us).contains(&rounded_by) && blur_us < said.blur_us {
+            (said.resets_in_us, said.blur_us) = (resets_in_us, blur_us);
+        }
     }
 }
 
@@ -436,6 +477,45 @@ mod tests {
 
     const SECOND: Micros = 1_000_000;
 
+    fn said(resets_in_us: Micros, blur_us: Micros) -> Remaining {
+        Remaining {
+            quota: 1,
+            interval_us: 60 * SECOND,
+            tokens: 1,
+            resets_in_us,
+            blur_us,
+            sent: None,
+            unstoppable_us: 0,
+            is_shared: false,
+        }
+    }
+
+    #[test]
+    fn a_window_told_in_whole_seconds_is_known_by_when_it_was_seen_to_begin() {
+        // Windows begin at 0.37 s of a minute; answers come every 50 ms, told rounded up.
+        let mut heard = Heard::NOTHING;
+        let phase: Micros = 370_000;
+        let (mut off, mut steps) = (0, 0);
+        for step in 0..6_000 {
+            let now = step * 50_000;
+            let left = 60 * SECOND - (now - phase).rem_euclid(60 * SECOND);
+            let rounded = (left + SECOND - 1) / SECOND * SECOND;
+            let mut said = said(rounded, SECOND);
+            let is_fixed = heard.takes_in(&said, 30_000, now);
+            if is_fixed {
+                heard.sharpen(&mut said, now);
+            }
+            // Never sooner than it is, but where it was known before that a window has begun.
+            if now > 120 * SECOND && left > 100_000 {
+                off = off.max((said.resets_in_us - left).abs());
+                assert!(said.resets_in_us - said.blur_us <= left, "{now}: {said:?}, {left}");
+                steps += 1;
+            }
+        }
+        // By the way between two answers rather than by a second; a minute's 64th covers it.
+        assert!(off <= 80_000 && steps > 3_000, "{off}");
+    }
+
     #[test]
     fn a_moment_that_stands_still_is_the_end_of_a_window_and_one_that_moves_is_not() {
         // Answers every two seconds: how long until it counts anew, and what that makes of it.
@@ -451,7 +531,7 @@ mod tests {
             let mut last = false;
             for step in 1..200 {
                 let now = step * 2 * SECOND;
-                last = heard.resets_in(resets_in(now), 20_000, now);
+                last = heard.takes_in(&said(resets_in(now), 20_000), 0, now);
                 assert!(is_fixed || !last, "{name}, {step}");
             }
             assert_eq!(last, is_fixed, "{name}");
