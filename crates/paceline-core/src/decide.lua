@@ -732,8 +732,6 @@ elseif op == 'lower' then
         end
       end
     end
-    -- An entry that is joined counts as of its newest call, the others may be earlier.
-    later = math.max(later - (chunk - 1), 0)
     -- The most tokens that the policy's token buckets let through in a span.
     local function paced(span)
       local most = math.huge
@@ -750,7 +748,13 @@ elseif op == 'lower' then
       end
       return most
     end
-    soon = math.min(soon, paced(bucket_time + unstoppable_us - sent))
+    -- An entry that is joined counts as of its newest call, the others may be earlier: some of those
+    -- behind the answered call are none, and some that are about to go stand later.
+    local most = paced(bucket_time + unstoppable_us - sent)
+    if most == math.huge then
+      most = soon + chunk - 1
+    end
+    soon, later = math.min(later, most), math.max(later - (chunk - 1), 0)
     -- What leaves before the last place that is booked is forgotten already, and counts there.
     local forgotten_us, forgotten = at - span_us - start, 0
     if forgotten_us > 0 then
@@ -762,8 +766,8 @@ elseif op == 'lower' then
       write_window(quota, used + missing, times, tokens)
       lowered = missing
     end
-    -- One more goes to others at the same time.
-    stops = is_shared and soon > 0 and said <= soon + 1
+    -- Some more go to others at the same time.
+    stops = is_shared and soon > 0 and said <= soon + 1 + math.floor(limit / 100)
   end
   reply, writes = {lowered, 0}, lowered > 0
   if stops and resets_in > 0 and ends == 0 then

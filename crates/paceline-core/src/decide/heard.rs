@@ -99,9 +99,13 @@ pub fn lower(slot: &mut Option<Bucket>, said: Remaining, why: Suspension, now: M
                     own += tokens;
                 }
             }
-            // An entry that is joined counts as of its newest call, the others may be earlier.
+            // An entry that is joined counts as of its newest call, the others may be earlier: some of
+            // those behind the answered call are none, and some that are about to go stand later.
+            soon = match paced(policy, bucket_time + said.unstoppable_us - sent) {
+                i64::MAX => later.min(soon + chunk - 1),
+                paced => later.min(paced),
+            };
             let later = (later - (chunk - 1)).max(0);
-            let soon = soon.min(paced(policy, bucket_time + said.unstoppable_us - sent));
             // What leaves before the last place that is booked is forgotten already, and counts there.
             let forgotten = match at - span_us - start {
                 ..=0 => 0,
@@ -113,8 +117,9 @@ pub fn lower(slot: &mut Option<Bucket>, said: Remaining, why: Suspension, now: M
                 window.add(time, missing, *chunk, interval_us / NEAR);
                 lowered.tokens = missing;
             }
-            // One more goes to others at the same time.
-            stops = said.is_shared && soon > 0 && said.tokens <= soon + 1;
+            // Some more go to others at the same time.
+            let theirs = 1 + limit / 100;
+            stops = said.is_shared && soon > 0 && said.tokens <= soon + theirs;
         }
         // State and policy are written together, so their shapes agree.
         _ => {}

@@ -182,7 +182,7 @@ fn where_what_is_left_is_about_to_be_taken_the_bucket_stops_until_the_reset() {
         decide::take(&mut slot, &own, Ask { cost: 1.into(), wait_max_us: SECOND }, START);
     }
     // Places every 20 ms; those of the next 50 ms go whatever is said.
-    for (tokens, stops) in [(49, false), (4, false), (3, true), (0, true)] {
+    for (tokens, stops) in [(49, false), (5, false), (4, true), (0, true)] {
         let mut slot = slot.clone();
         let answer =
             Remaining { sent: Some(sent), unstoppable_us: 50_000, ..said(&own, tokens, 400_000) };
