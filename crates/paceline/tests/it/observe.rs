@@ -115,3 +115,28 @@ async fn c34_c35_caches_and_other_errors_stop_nothing() {
     let observed = world.sees(200, &headers, "/a").await;
     assert!(matches!(observed, Observed::Suspended { left, .. } if left == seconds(60)));
 }
+
+#[tokio::test]
+async fn what_a_cache_kept_and_what_nobody_means_stop_nothing() {
+    let world = world().await;
+    let kept = [("Retry-After", "30"), ("Age", "5")];
+    assert_eq!(world.sees(429, &kept, "/a").await, Observed::Nothing);
+    // A reset in a thousand years, with a success.
+    let senseless = [("X-RateLimit-Remaining", "0"), ("X-RateLimit-Reset", "99999999999")];
+    assert_eq!(world.sees(200, &senseless, "/a").await, Observed::Nothing);
+    assert_eq!(world.suspension().await, None);
+}
+
+#[tokio::test]
+async fn how_long_the_fleet_stops_does_not_grow_with_one_targets_refusals() {
+    let world = world().await;
+    for _ in 0..10 {
+        let observed = world.sees(429, &[], "/retired").await;
+        assert!(matches!(observed, Observed::BackOff(_)), "{observed:?}");
+        assert_eq!(world.sees(200, &[], "/a").await, Observed::Nothing);
+    }
+    assert!(matches!(world.sees(429, &[], "/a").await, Observed::BackOff(_)));
+    let observed = world.sees(429, &[], "/retired").await;
+    let Observed::Suspended { left, guessed: true, .. } = observed else { panic!("{observed:?}") };
+    assert!(left <= Duration::from_millis(1_500), "{left:?}");
+}
