@@ -17,6 +17,7 @@ mod latency;
 mod memory;
 mod middleware;
 mod outage;
+mod process;
 mod script;
 mod teach;
 

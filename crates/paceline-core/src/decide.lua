@@ -316,6 +316,10 @@ if op ~= 'take' then
       since = now
     end
     if patience_us == 0 and (end_ > ends or end_ == ends and probe ~= 0) then
+      -- From now on nobody knows what the provider counts.
+      if probe ~= 0 and probe ~= ends and probe > now then
+        age(now - probe)
+      end
       probe, ends = 0, end_
     elseif patience_us == 0 and probe ~= 0 and later then
       probe = end_
@@ -771,7 +775,7 @@ elseif op == 'lower' then
   end
   reply, writes = {lowered, 0}, lowered > 0
   if stops and resets_in > 0 and ends == 0 then
-    reply[2] = stop(resets_in, ARGV[9], ARGV[10], 0)
+    reply[2] = stop(resets_in, ARGV[9], ARGV[10], 1)
   end
 
 elseif op == 'refused' then

@@ -10,7 +10,7 @@ mod heard;
 
 use std::sync::Arc;
 
-pub use self::heard::{Lowered, Refused, Remaining, lower, passed, refused};
+pub use self::heard::{Lowered, Refused, Remaining, UNPROBED_US, lower, passed, refused};
 use crate::policy::Gate;
 use crate::state::{Bucket, Clock, Level, PINNED_US, Probing, State, Suspension, Window};
 use crate::{Cost, Micros, Policy};
@@ -517,6 +517,10 @@ pub fn suspend(
         clock.since = now;
     }
     if patience_us == 0 && (end > clock.until || end == clock.until && clock.probe != 0) {
+        // From now on nobody knows what the provider counts.
+        if let Probing::Open(open @ 1..) = clock.probing(now) {
+            state.age(clock.bucket_time(now), -open);
+        }
         (clock.probe, clock.until) = (0, end);
     } else if patience_us == 0 && clock.probe != 0 && later {
         clock.probe = end;

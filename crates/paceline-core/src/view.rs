@@ -1,6 +1,7 @@
 //! A bucket as a person wants to see it: what is left of each quota, how far it is booked, and
 //! what stops it. Derived from the state at a given moment; nothing here decides.
 
+use crate::decide::UNPROBED_US;
 use crate::policy::Gate;
 use crate::state::{Bucket, Level, Probing, Suspension};
 use crate::{Micros, Policy};
@@ -80,9 +81,8 @@ impl Bucket {
                     Probing::Open(open_us) if open_us > 0 => open_us,
                     _ => clock.left(now),
                 },
-                // Of a microsecond nobody has to know.
                 probing: match clock.until - clock.probe {
-                    1 => Probing::No,
+                    UNPROBED_US => Probing::No,
                     _ => clock.probing(now),
                 },
                 since: clock.since,

@@ -291,6 +291,24 @@ impl<'a> Fleet<'a> {
         self.drive(process)
     }
 
+    /// A flight to the store leaves, to arrive as what `asked` says.
+    fn leaves(
+        &mut self,
+        process: usize,
+        asked: impl FnOnce(u64) -> Happening,
+    ) -> Result<(), Broken> {
+        let here = &mut self.processes[process];
+        here.flights += 1;
+        let (life, flight) = (here.life, here.flights);
+        here.flight = Some(flight);
+        self.at(self.now + self.scenario.delay_us, asked(flight));
+        let at = self.now + TIMEOUT_US;
+        self.at(at, Happening::Answered { process, life, flight, answer: None });
+        // Who goes while the answer is awaited.
+        self.outcomes(process)?;
+        self.drive(process)
+    }
+
     /// Asks the driver what to do, and does it.
     fn drive(&mut self, process: usize) -> Result<(), Broken> {
         let here = &mut self.processes[process];
@@ -298,27 +316,20 @@ impl<'a> Fleet<'a> {
         let life = here.life;
         match next {
             Next::Ask(groups) => {
-                here.flights += 1;
-                let flight = here.flights;
-                here.flight = Some(flight);
-                let at = self.now + self.scenario.delay_us;
-                self.at(at, Happening::Asked { process, life, flight, groups });
-                let at = self.now + TIMEOUT_US;
-                self.at(at, Happening::Answered { process, life, flight, answer: None });
-                // Who goes while the answer is awaited.
-                self.outcomes(process)?;
-                return self.drive(process);
+                return self.leaves(process, |flight| Happening::Asked {
+                    process,
+                    life,
+                    flight,
+                    groups,
+                });
             }
             Next::Probe(booking) => {
-                here.flights += 1;
-                let flight = here.flights;
-                here.flight = Some(flight);
-                let at = self.now + self.scenario.delay_us;
-                self.at(at, Happening::AskedFirst { process, life, flight, booking });
-                let at = self.now + TIMEOUT_US;
-                self.at(at, Happening::Answered { process, life, flight, answer: None });
-                self.outcomes(process)?;
-                return self.drive(process);
+                return self.leaves(process, |flight| Happening::AskedFirst {
+                    process,
+                    life,
+                    flight,
+                    booking,
+                });
             }
             Next::SleepUntil(at) | Next::Await(Some(at)) => {
                 here.wish += 1;

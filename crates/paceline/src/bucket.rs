@@ -385,7 +385,7 @@ impl Call<'_> {
                     left = left.less(cost);
                     if probe {
                         // It is no call whose answer the others could wait for.
-                        tell_probed(line, line.shared.probe_patience.max(1));
+                        tell_probed(line, line.shared.probe_patience);
                     }
                 }
                 // Another policy binds than was known.

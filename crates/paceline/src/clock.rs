@@ -83,6 +83,11 @@ fn wall() -> Micros {
     Micros::try_from(since.as_micros()).unwrap_or(Micros::MAX / 2)
 }
 
+/// A span in whole microseconds; one that no policy and no wait can have is far beyond all of them.
+pub(crate) fn us(span: Duration) -> Micros {
+    Micros::try_from(span.as_micros()).unwrap_or(Micros::MAX / 4)
+}
+
 /// A span of microseconds as the standard library's; negative is none.
 pub(crate) fn micros(us: Micros) -> Duration {
     Duration::from_micros(u64::try_from(us).unwrap_or(0))
@@ -110,7 +115,7 @@ impl ManualClock {
 
     /// Moves the clock forward and wakes who slept until then.
     pub fn advance(&self, by: Duration) {
-        let by = Micros::try_from(by.as_micros()).unwrap_or(Micros::MAX / 4);
+        let by = us(by);
         self.now.send_modify(|now| *now += by);
     }
 

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use paceline_core::decide::UNPROBED_US;
 use paceline_core::{Micros, Policy, SPAN_MAX_US, Suspension};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::away::WhenAway;
 use crate::bucket::Bucket;
-use crate::clock::{Clock, ManualClock, micros};
+use crate::clock::{Clock, ManualClock, micros, us};
 use crate::error::Error;
 use crate::examination::{Examination, Sheet};
 use crate::into_policy::IntoPolicy;
@@ -224,8 +225,7 @@ impl Limiter {
         span: Duration,
         reason: &str,
     ) -> Result<Duration, Error> {
-        // Also without anybody who goes first, windows count that time as passed.
-        self.stop(name, span, self.shared.probe_patience.max(1), reason).await
+        self.stop(name, span, self.shared.probe_patience, reason).await
     }
 
     pub(crate) async fn stop(
@@ -493,7 +493,7 @@ impl LimiterBuilder {
                 clock: self.clock,
                 when_away: self.when_away,
                 lookahead: Micros::try_from(self.lookahead.as_micros()).unwrap_or(1_000_000),
-                probe_patience: Micros::try_from(self.probe.as_micros()).unwrap_or(0),
+                probe_patience: us(self.probe).max(UNPROBED_US),
                 counts: Counts::default(),
                 runtime: Handle::current(),
                 returning: watch::Sender::new(0),

@@ -207,7 +207,7 @@ async fn charge(line: Arc<Line>, more: Cost) {
                 left = left.less(cost);
                 if probe {
                     // It is no call whose answer the others could wait for.
-                    tell_probed(&line, line.shared.probe_patience.max(1));
+                    tell_probed(&line, line.shared.probe_patience);
                 }
             }
             // Another policy binds than was known, or the bucket is booked for ten years.
@@ -407,7 +407,7 @@ impl Held {
 
     fn leave_to_another(&self) {
         if self.probe {
-            tell_probed(&self.line, self.line.shared.probe_patience.max(1));
+            tell_probed(&self.line, self.line.shared.probe_patience);
         }
     }
 }

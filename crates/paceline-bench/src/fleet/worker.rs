@@ -1,14 +1,14 @@
 //! The workers of a fleet: this program again, with hidden words. Each has many callers that always
 //! want more.
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use paceline::Limiter;
+
+use crate::process::{self, Process};
 
 /// The hidden first word of a worker.
 pub(crate) const WORKER: &str = "fleet-worker";
@@ -36,59 +36,26 @@ pub(crate) struct Told {
 }
 
 /// A worker process.
-pub(crate) struct Worker {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
+pub(crate) struct Worker(Process);
 
 impl Worker {
     /// Starts it; it begins when told to go.
     pub(crate) fn start(number: usize, job: &Job) -> Self {
         let Job { url, policy, provider, callers, buckets, seconds, timeout } = job;
-        let program = std::env::current_exe().expect("this program");
-        let mut command = Command::new(program);
-        command.args([WORKER, url, policy, &provider.to_string()]);
+        let words = [WORKER, url, policy, &provider.to_string()].map(str::to_owned);
         let timeout_ms = timeout.as_millis() as usize;
         let numbers = [number, *callers, *buckets, *seconds as usize, timeout_ms];
-        command.args(numbers.map(|number| number.to_string()));
-        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = piped.spawn().expect("a worker starts");
-        let stdin = child.stdin.take().expect("piped");
-        let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let mut worker = Self { child, stdin, stdout };
-        assert_eq!(worker.line(), "ready");
-        worker
+        Self(Process::start(words.into_iter().chain(numbers.map(|number| number.to_string()))))
     }
 
     pub(crate) fn go(&mut self) {
-        self.stdin.write_all(b"go\n").expect("a worker that listens");
+        self.0.go();
     }
 
     /// Waits for its end.
     pub(crate) fn told(&mut self) -> Told {
-        let line = self.line();
-        let (operations, errors) = line.split_once(' ').expect("two numbers");
-        let told = Told {
-            operations: operations.parse().expect("a number"),
-            errors: errors.parse().expect("a number"),
-        };
-        self.child.wait().expect("a worker that ends");
-        told
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).expect("a worker speaks");
-        line.trim().to_owned()
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // It has ended, or this is a failure and it must.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let (operations, errors) = self.0.told();
+        Told { operations, errors }
     }
 }
 
@@ -103,9 +70,7 @@ pub(crate) fn worker(words: &[String]) {
     crate::runtime().block_on(async {
         let limiter = Limiter::builder(url).timeout(Duration::from_millis(timeout_ms)).open().await;
         let limiter = limiter.expect("a store");
-        println!("ready");
-        let mut line = String::new();
-        std::io::stdin().read_line(&mut line).expect("a word");
+        process::ready();
         let end = tokio::time::Instant::now() + Duration::from_secs(seconds);
         let errors: Arc<AtomicU64> = Arc::default();
         let callers: Vec<_> = (0..callers)

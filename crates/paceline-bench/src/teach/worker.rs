@@ -1,9 +1,7 @@
 //! The workers of a fleet that learns: this program again, with a hidden word. Each has many callers
 //! that always want more, behind the middleware that users have.
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,6 +15,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next};
 
 use super::provider::{RETIRED, STARTED_US, WORKER as WORKER_HEADER, unix_us};
+use crate::process::{self, Process};
 
 /// The hidden first word of a worker.
 pub(crate) const WORKER: &str = "teach-worker";
@@ -50,58 +49,27 @@ pub(crate) struct Told {
 }
 
 /// A worker process.
-pub(crate) struct Worker {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
+pub(crate) struct Worker(Process);
 
 impl Worker {
     /// Starts it; it begins when told to go.
     pub(crate) fn start(number: usize, job: &Job) -> Self {
-        let program = std::env::current_exe().expect("this program");
-        let mut command = Command::new(program);
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        command.args([WORKER, &job.store, &job.provider.to_string()]);
-        command.args([text(&job.policy), text(&job.profile)]);
+        let words = [WORKER.to_owned(), job.store.clone(), job.provider.to_string()];
+        let words = words.into_iter().chain([text(&job.policy), text(&job.profile)]);
         let numbers = [number, job.callers, job.targets, usize::from(job.retired)];
-        command.args(numbers.map(|number| number.to_string()));
-        command.arg(job.seconds.to_string());
-        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = piped.spawn().expect("a worker starts");
-        let stdin = child.stdin.take().expect("piped");
-        let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let mut worker = Self { child, stdin, stdout };
-        assert_eq!(worker.line(), "ready");
-        worker
+        let numbers = numbers.map(|number| number.to_string()).into_iter();
+        Self(Process::start(words.chain(numbers).chain([job.seconds.to_string()])))
     }
 
     pub(crate) fn go(&mut self) {
-        self.stdin.write_all(b"go\n").expect("a worker that listens");
+        self.0.go();
     }
 
     /// Waits for its end.
     pub(crate) fn told(&mut self) -> Told {
-        let line = self.line();
-        let (answers, errors) = line.split_once(' ').expect("two numbers");
-        let number = |text: &str| text.parse().expect("a number");
-        let told = Told { answers: number(answers), errors: number(errors) };
-        self.child.wait().expect("a worker that ends");
-        told
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).expect("a worker speaks");
-        line.trim().to_owned()
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // It has ended, or this is a failure and it must.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let (answers, errors) = self.0.told();
+        Told { answers, errors }
     }
 }
 
@@ -119,9 +87,7 @@ pub(crate) fn worker(words: &[String]) {
     crate::runtime().block_on(async {
         let limiter = Limiter::open(store).await.expect("a store");
         let client = client(pacer(&limiter, policy, profile), provider);
-        println!("ready");
-        let mut line = String::new();
-        std::io::stdin().read_line(&mut line).expect("a word");
+        process::ready();
         let end = tokio::time::Instant::now() + Duration::from_secs(seconds);
         let (answers, errors) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let callers: Vec<_> = (0..callers)

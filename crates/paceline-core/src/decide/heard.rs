@@ -11,6 +11,9 @@ use crate::{EXACT_MAX, Micros, Policy};
 /// that a window that is corrected by each answer does not grow.
 const NEAR: Micros = 64;
 
+/// The patience of a suspension that an answer caused and at whose end nobody has to go first: windows
+/// count its time as passed, as in all that answers cause.
+pub const UNPROBED_US: Micros = 1;
 /// The longest that a suspension is made longer by, where nobody has said how long it is to be.
 const AGAIN_MOST_US: Micros = 60_000_000;
 
@@ -128,7 +131,7 @@ pub fn lower(slot: &mut Option<Bucket>, said: Remaining, why: Suspension, now: M
         state.keep(clock);
     }
     if stops && said.resets_in_us > 0 && !clock.is_suspended() {
-        lowered.left_us = suspend(slot, said.resets_in_us, 0, why, now);
+        lowered.left_us = suspend(slot, said.resets_in_us, UNPROBED_US, why, now);
     }
     lowered
 }
@@ -160,7 +163,8 @@ pub struct Refused {
 
 /// A provider has refused `by` (one target in one process) without saying for how long. One alone
 /// may have itself to blame; where several are refused with no success in between, or the one call that
-/// goes first at the end of a suspension is, the bucket is suspended for `for_us`, and with patience one call goes first then.
+/// goes first at the end of a suspension is, the bucket is suspended for `for_us`, and with patience
+/// one call goes first then.
 pub fn refused(
     slot: &mut Option<Bucket>,
     by: u32,

@@ -199,6 +199,19 @@ fn where_what_is_left_is_about_to_be_taken_the_bucket_stops_until_the_reset() {
 }
 
 #[test]
+fn a_stop_for_others_ends_with_their_window_as_any_that_an_answer_causes() {
+    let own = policy("window 10/10s");
+    let mut slot = None;
+    let sent = take(&mut slot, &own, 1, START);
+    assert!(take(&mut slot, &own, 4, START + 1_000).is_some());
+    let now = START + 2_000;
+    let answer = Remaining { sent, unstoppable_us: 40_000, ..said(&own, 0, 5 * SECOND) };
+    assert_eq!(lower(&mut slot, answer, now).left_us, 5 * SECOND);
+    // What others took is over by then, and our own five are five seconds old.
+    assert_eq!(wait(&slot, &own, 5, now), 5 * SECOND);
+}
+
+#[test]
 fn a_fleet_that_has_the_quota_to_itself_is_never_stopped_by_how_little_is_left() {
     for text in ["strict 50/s", "strict 250/5s", "window 50/s guard 20ms"] {
         let own = policy(text);

@@ -233,6 +233,9 @@ fn random_trace(twin: &mut Twin, rng: &mut fastrand::Rng, label: &str) -> u64 {
             Step::Bare { by, for_us, .. } if twin.earlier.is_some() => {
                 Step::Bare { by, for_us, patience_us: 0 }
             }
+            Step::Lower(said) if twin.earlier.is_some() => {
+                Step::Lower(Remaining { is_shared: false, ..said })
+            }
             Step::Probe(_) | Step::Probed { .. } if twin.earlier.is_some() => {
                 Step::Plain(Op::Resume)
             }

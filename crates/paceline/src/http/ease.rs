@@ -12,6 +12,7 @@ use paceline_core::ease::{Ease, STEP, WHOLE};
 use paceline_core::{Micros, Policy};
 
 use super::learn::KEPT;
+use crate::clock::us;
 
 /// A pace is set in so many millionths.
 const PART: i64 = WHOLE / 1_000;
@@ -93,7 +94,7 @@ impl Easing {
 /// What counts as a window: the policy's longest interval.
 fn window_us(own: &Policy) -> Micros {
     let longest = own.quotas().iter().map(|quota| quota.interval()).max().unwrap_or_default();
-    Micros::try_from(longest.as_micros()).unwrap_or(Micros::MAX / 4)
+    us(longest)
 }
 
 /// The policy at that pace, where it is another than the one that binds.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use paceline_core::decide::UNPROBED_US;
 use paceline_core::{Cost, Micros, Policy, Remaining, Suspension as Why};
 use paceline_http::{Answer, Basis, Profile, Reading, Refusal, Suspension, read};
 
@@ -11,7 +12,7 @@ use super::ease::{Easing, Scene};
 use super::learn::{Learning, Needed, Sent};
 use super::{Observed, Response};
 use crate::bucket::Bucket;
-use crate::clock::micros;
+use crate::clock::{micros, us};
 use crate::error::Error;
 use crate::limiter::author;
 use crate::line::Line;
@@ -140,9 +141,12 @@ impl Bucket {
     pub(crate) async fn heed(&self, mut told: Told<'_>) -> Result<Observed, Error> {
         let call = told.call.take();
         let Told { cost, status, reading, target, profile, .. } = told;
-        let now = self.line.shared.clock.steady();
         let refused = told.refused();
-        let sent = call.as_ref().map(|call| Sent {
+        // Of the usual answer there is nothing to hear, and nobody looks at the clock for it.
+        let eased = self.adapts && self.line.is_other_policy();
+        let is_usual = reading.is_silent() && !eased && !self.line.has_heard();
+        let now = if is_usual { 0 } else { self.line.shared.clock.steady() };
+        let sent = call.as_ref().filter(|_| !is_usual).map(|call| Sent {
             // The answer may have named another bucket than the one it waited for.
             booking: call.place_in(&self.line),
             age_us: call.age_us(now),
@@ -155,9 +159,7 @@ impl Bucket {
             (Some(call), None) => call.answered(),
             (Some(call), Some(cost)) => call.settle(cost),
         }
-        // The usual answer: there is nothing to do.
-        let eased = self.adapts && self.line.is_other_policy();
-        if reading.is_silent() && !eased && !self.line.has_heard() {
+        if is_usual {
             return Ok(Observed::Nothing);
         }
         let (steps, untold) = self.take_in(&told, sent, now);
@@ -301,7 +303,7 @@ impl Bucket {
         let reason = if guessed { format!("guessed: {reason}") } else { reason };
         let (limiter, reason) = (self.limiter(), shortened(&reason));
         // Where nothing was refused nobody has to find out whether the others may follow.
-        let patience_us = if refused { limiter.shared().probe_patience.max(1) } else { 1 };
+        let patience_us = if refused { limiter.shared().probe_patience } else { UNPROBED_US };
         let left = limiter.stop(self.name(), wait, patience_us, &reason).await?;
         self.line.changed();
         Ok(Observed::Suspended { left, guessed, clamped_from })
@@ -323,10 +325,10 @@ impl Bucket {
         let stop = Steps::default().pause();
         let reason = format!("guessed: {status} without a time, from several");
         let why = Why { reason, by: author() };
-        let for_us = Micros::try_from(stop.as_micros()).unwrap_or(Micros::MAX / 4);
+        let for_us = us(stop);
         line.doubt();
         let by = number_of(line, target);
-        let patience_us = line.shared.probe_patience.max(1);
+        let patience_us = line.shared.probe_patience;
         let refused = line.shared.store.refused(&line.name, by, for_us, patience_us, why).await;
         let refused = line.shared.told(&line.name, refused)?;
         if refused.left_us == 0 {

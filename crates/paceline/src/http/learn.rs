@@ -9,7 +9,7 @@ use paceline_core::policy::{LIMIT_MAX, STRICT_GUARD_DEFAULT_US};
 use paceline_core::{Booking, Micros, Policy, Quota, Remaining, Shape, Unit};
 use paceline_http::{Dimension, Limit, Reading};
 
-use crate::clock::micros;
+use crate::clock::{micros, us};
 
 /// What one answer may be late by on its way, and what moments are rounded by at least.
 const BLUR_LEAST_US: Micros = 10_000;
@@ -166,7 +166,7 @@ impl Learning {
     }
 
     /// The policy that the answer's limits make of this one, where it is another and to be believed:
-    /// a lower limit at once, a higher one when it was stated several times.
+    /// once so many answers in a row as are needed have stated it.
     pub(super) fn policy(
         &mut self,
         own: &Policy,
@@ -465,10 +465,6 @@ fn learned(
     let idle = policy.idle().max(KEPT);
     let policy = Policy::new(quotas).and_then(|policy| policy.with_idle(idle)).ok()?;
     Some((policy, how))
-}
-
-fn us(span: Duration) -> Micros {
-    Micros::try_from(span.as_micros()).unwrap_or(Micros::MAX / 4)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::retry::Tries;
 use super::{Observed, Placed, Profile, Profiles, ReadBodies, Reading, Response, Told, read};
 use crate::answer::{Answer, Refusal, RefusedBy};
 use crate::bucket::Bucket;
-use crate::clock::{Clock, micros};
+use crate::clock::{Clock, micros, us};
 use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::permit::InFlight;
@@ -302,9 +302,7 @@ impl Pacer {
             }
         };
         let now = bucket.clock().steady();
-        let after = |span: Duration| {
-            now.saturating_add(Micros::try_from(span.as_micros()).unwrap_or(Micros::MAX / 4))
-        };
+        let after = |span: Duration| now.saturating_add(us(span));
         Ok(Trip {
             bucket,
             cost,
@@ -609,10 +607,6 @@ fn with_host(given: Uri, headers: &HeaderMap) -> Uri {
     };
     let whole = if given.host().is_none() { whole() } else { None };
     whole.unwrap_or(given)
-}
-
-fn us(span: Duration) -> Micros {
-    Micros::try_from(span.as_micros()).unwrap_or(Micros::MAX / 4)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use crate::clock::us;
 use ::http::{Method, StatusCode};
 use paceline_core::Micros;
 
@@ -142,10 +143,6 @@ impl<'a> Tries<'a> {
         }
         may
     }
-}
-
-fn us(span: Duration) -> Micros {
-    Micros::try_from(span.as_micros()).unwrap_or(Micros::MAX / 4)
 }
 
 #[cfg(test)]
