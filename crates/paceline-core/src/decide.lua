@@ -13,6 +13,7 @@
 --   made        when it or its policy began
 --   'window N'  used, newest entry, then the others from the oldest: pairs of moment and tokens
 --   reason, by  while suspended
+--   aged        until when windows were told of time that passed in a suspension
 --   refused     refusals without a time since somebody passed: when the last was, and numbers of
 --               who was refused
 --   legend      for a person who looks: what the field named after the plan says
@@ -289,6 +290,7 @@ if op ~= 'take' then
   age = function(by_us)
     for i = 1, quotas do
       if windows[i] then
+        call('HSET', key, 'aged', format('%d', bucket_time))
         local used, newest, held, others = match(windows[i], '^(%S+) (%S+) (%S+)(.*)$')
         local times, tokens = {}, {}
         for time, held_ in string.gmatch(others .. ' ' .. newest .. ' ' .. held, '(%S+) (%S+)') do
@@ -452,7 +454,7 @@ if op == 'take' then
       end
     end
 
-    local wait_us, retry_after_us, kind = due - bucket_time + left, nil, 1
+    local wait_us, retry_after_us, kind, is_early = due - bucket_time + left, nil, 1, false
     if ends ~= 0 and probe ~= 0 and probe ~= ends then
       -- As if the clock had gone on at `probe`: then one call may go first.
       local goes_at = due - bucket_time + probe
@@ -461,11 +463,14 @@ if op == 'take' then
       elseif goes_at < ends then
         retry_after_us = goes_at - now
       end
+      -- Windows count the time until one may go first as passed, and take that back where somebody
+      -- ends it early: nothing is booked on it.
+      is_early = kind == 1 and probe > now and buckets < quotas
     end
     if cost_max then
       reply = {3, cost_max, cost_max_quota}
       break
-    elseif wait_us > wait_max_us then
+    elseif wait_us > wait_max_us or is_early then
       reply = {2, retry_after_us or wait_us, left > 0 and 0 or quota}
       break
     end
@@ -631,7 +636,7 @@ elseif op == 'give_back' then
       -- moment stands.
       local earned = (at - back_to) * rate
       levels[i] = math.min(levels[i] + back, capacity) - earned
-    elseif windows[i] and due + unit > at then
+    elseif windows[i] and due + unit > at and due > (hash.aged or 0) + 0 then
       -- Once its span is over, its tokens have left the window by themselves. Else they come out
       -- of the first entries that can hold them.
       local _, newest, held, others = match(windows[i], '^(%S+) (%S+) (%S+)(.*)$')
@@ -665,7 +670,8 @@ elseif op == 'answered' then
   for interval in string.gmatch(stands and plan or '', ' [bw]%S* %S+ %S+ %S+ (%S+)') do
     i = i + 1
     local span_us, chunk, cost_ = numbers[3 * i - 1], -numbers[3 * i], amount_of(i, ARGV[4], ARGV[5])
-    if numbers[3 * i] < 0 and windows[i] and span_us > interval + 0 and due + span_us > at then
+    if numbers[3 * i] < 0 and windows[i] and span_us > interval + 0 and due + span_us > at
+      and due > (hash.aged or 0) + 0 then
       -- Its tokens come out of the first entries that can hold them, and count as of `time`.
       local time, left, times, tokens = bucket_time - (span_us - interval), cost_, {}, {}
       local used, newest, held, others = match(windows[i], '^(%S+) (%S+) (%S+)(.*)$')

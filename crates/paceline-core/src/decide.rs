@@ -227,7 +227,11 @@ fn earliest_of_all(
     }
     let ahead = due - bucket_time;
     let probe = clock.may_probe(ahead, now);
-    if !probe && ahead + left > ask.wait_max_us {
+    // Windows count the time until one may go first as passed, and take that back where somebody ends
+    // it early: nothing is booked on it.
+    let windows = || policy.gates().iter().any(|gate| matches!(gate, Gate::Window { .. }));
+    let is_early = matches!(clock.probing(now), Probing::Open(1..)) && windows();
+    if !probe && (is_early || ahead + left > ask.wait_max_us) {
         let cause = if left > 0 { Cause::Suspended } else { Cause::Quota(quota) };
         return Err(Decision::Denied { retry_after_us: clock.passes_in(ahead, now), cause });
     }
@@ -429,7 +433,7 @@ pub fn give_back(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> bo
         return false;
     }
     let clock = state.clock.seen_at(now);
-    let at = state.at;
+    let (at, aged) = (state.at, state.aged);
     // A booking at the bucket's moment takes that back with it, though never before the one that
     // came before it, nor before now. Not where there is a window: it has forgotten what had left
     // by then.
@@ -448,7 +452,9 @@ pub fn give_back(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> bo
                 *credit = credit.saturating_add(back).min(*capacity).saturating_sub(earned);
             }
             // Once its span is over, its tokens have left the window by themselves.
-            (Gate::Window { span_us, .. }, Level::Window(window)) if booking.due + span_us > at => {
+            (Gate::Window { span_us, .. }, Level::Window(window))
+                if booking.due + span_us > at && booking.due > aged =>
+            {
                 window.take_out(booking.due, cost);
             }
             _ => {}
@@ -478,6 +484,7 @@ pub fn answered(slot: &mut Option<Bucket>, booking: Booking, now: Micros) -> boo
             && span_us > interval_us
             // Else it may have left, and what is there is somebody else's.
             && booking.due + span_us > state.at
+            && booking.due > state.aged
         {
             let time = clock.bucket_time(now) - (span_us - interval_us);
             let cost = booking.cost.tokens(gate.of());

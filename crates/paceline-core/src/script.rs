@@ -499,6 +499,8 @@ pub fn bucket(fields: &HashMap<String, String>) -> Result<Option<Bucket>, Unread
     let suspension = (until != 0).then(|| Suspension { reason: text("reason"), by: text("by") });
     let made = field("made")?;
     let made = made.parse().map_err(|_| unreadable("number", made))?;
+    let aged = fields.get("aged").map_or(Ok(0), |text| text.parse());
+    let aged = aged.map_err(|_| unreadable("number", fields.get("aged")))?;
     let bare = match fields.get("refused") {
         None => Bare::default(),
         Some(text) => {
@@ -528,6 +530,7 @@ pub fn bucket(fields: &HashMap<String, String>) -> Result<Option<Bucket>, Unread
         suspension,
         levels,
         bare,
+        aged,
     };
     Ok(Some(Bucket { policy: policy.map(Arc::new), keep_us, state }))
 }

@@ -47,6 +47,9 @@ pub struct State {
     pub levels: Vec<Level>,
     /// Who was refused without a time since somebody passed.
     pub bare: Bare,
+    /// Until when, on the bucket's clock, windows were told of time that passed in a suspension; 0 where
+    /// they never were. Which entries hold a place that was due until then is not known any more.
+    pub aged: Micros,
 }
 
 /// Refusals that stated no time, with no success in between.
@@ -151,6 +154,7 @@ impl Bucket {
             suspension: None,
             levels: Vec::new(),
             bare: Bare::default(),
+            aged: 0,
         };
         Self { policy: None, keep_us: IDLE_DEFAULT_US, state }
     }
@@ -201,7 +205,10 @@ impl State {
     /// is negative.
     pub(crate) fn age(&mut self, bucket_time: Micros, by_us: Micros) {
         for level in &mut self.levels {
-            if let Level::Window(window) = level {
+            if let Level::Window(window) = level
+                && !window.entries.is_empty()
+            {
+                self.aged = bucket_time;
                 for (time, _) in &mut window.entries {
                     if *time <= bucket_time {
                         *time = (*time - by_us).min(bucket_time);

@@ -238,7 +238,9 @@ impl<'a> Fleet<'a> {
             Happening::ProbeUnsent => self.probed(self.scenario.faults.patience_us.max(1)),
             Happening::ProbeRefused => {
                 self.recorder.asked_store();
-                self.store.suspend(REFUSED_US, self.scenario.faults.patience_us, self.now);
+                let patience_us = self.scenario.faults.patience_us;
+                let aged = self.store.suspend(REFUSED_US, patience_us, self.now);
+                self.checks.aged(aged);
                 self.changed();
             }
             Happening::GivenBack(booking) => {
@@ -498,11 +500,13 @@ impl<'a> Fleet<'a> {
                 self.checks.clock_stepped(now - START);
             }
             Fault::Suspend { for_us } => {
-                self.store.suspend(for_us, self.scenario.faults.patience_us, now);
+                let aged = self.store.suspend(for_us, self.scenario.faults.patience_us, now);
+                self.checks.aged(aged);
                 self.changed();
             }
             Fault::Resume => {
-                self.store.resume(now);
+                let aged = self.store.resume(now);
+                self.checks.aged(aged);
                 self.changed();
             }
             Fault::Set { policy } => {

@@ -9,6 +9,7 @@ use paceline_core::{
     Unit,
 };
 
+use super::store::Aged;
 use crate::{Report, Scenario, StoreKind};
 
 /// Within this a suspension, a resume or a new policy is known by everybody who waits.
@@ -43,6 +44,8 @@ pub(super) struct Checks<'a> {
     scenario: &'a Scenario,
     /// Places nobody gave back, by when their bucket began: its policy, moments and tokens.
     booked: HashMap<Micros, Booked>,
+    /// What windows were told of time in suspensions.
+    aged: Vec<Aged>,
     /// The last time somebody changed the bucket.
     disturbed_at: Micros,
     /// Whether the store's clock has stepped, and nothing was written since.
@@ -66,6 +69,7 @@ impl<'a> Checks<'a> {
         Self {
             scenario,
             booked: HashMap::new(),
+            aged: Vec::new(),
             disturbed_at: Micros::MIN / 2,
             stepped: false,
             changes: 0,
@@ -77,6 +81,10 @@ impl<'a> Checks<'a> {
             back: 0,
             spent: 0,
         }
+    }
+
+    pub(super) fn aged(&mut self, aged: Aged) {
+        self.aged.push(aged);
     }
 
     pub(super) fn disturbed(&mut self, at_us: Micros) {
@@ -221,7 +229,8 @@ impl<'a> Checks<'a> {
         }
     }
 
-    /// P3: no span of the bucket's time holds more than its policy promises. P5: what was granted
+    /// P3: no span of the bucket's time, and of that which windows count, holds more than its policy
+    /// promises. P5: what was granted
     /// became calls, went back or is accounted for; `left` is what processes have booked at the
     /// end. P6: work on the store does not grow with those who wait.
     pub(super) fn at_the_end(
@@ -235,7 +244,17 @@ impl<'a> Checks<'a> {
             for quota in policy.quotas() {
                 // A window that counts from answers promises something of arrivals, not of places.
                 let of_arrivals = self.scenario.answers && quota.shape() == Shape::Window;
-                if !of_arrivals && let Some(what) = excess(quota, booked) {
+                let mut of_windows = booked.clone();
+                for (due, _) in &mut of_windows {
+                    let later = self.aged.iter().filter(|it| it.bucket_time < *due);
+                    *due += later.map(|it| it.by_us).sum::<i64>();
+                }
+                of_windows.sort_unstable();
+                let counted = match quota.shape() {
+                    Shape::Window => &of_windows,
+                    Shape::TokenBucket { .. } => booked,
+                };
+                if !of_arrivals && let Some(what) = excess(quota, counted) {
                     let broken = format!("{policy}: {what}");
                     return Err(self.broken("P3", broken, at_us));
                 }

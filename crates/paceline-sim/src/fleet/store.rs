@@ -4,8 +4,15 @@ use std::sync::Arc;
 
 use super::START;
 use paceline_core::{
-    Batch, Booking, Bucket, Group, Micros, Policy, Probed, Sight, Suspension, decide,
+    Batch, Booking, Bucket, Group, Micros, Policy, Probed, Probing, Sight, Suspension, decide,
 };
+
+/// What windows were told of passed time: what was taken until `bucket_time` is so much older.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Aged {
+    pub(super) bucket_time: Micros,
+    pub(super) by_us: Micros,
+}
 
 /// The store of one bucket.
 #[derive(Debug)]
@@ -58,13 +65,40 @@ impl Store {
         self.operate(now, |slot, now| decide::probed(slot, patience_us, now))
     }
 
-    pub(super) fn suspend(&mut self, for_us: Micros, patience_us: Micros, now: Micros) {
+    pub(super) fn suspend(&mut self, for_us: Micros, patience_us: Micros, now: Micros) -> Aged {
         let why = Suspension { reason: "a fault".to_owned(), by: String::new() };
-        self.operate(now, |slot, now| decide::suspend(slot, for_us, patience_us, why, now));
+        self.aging(now, |slot, now| decide::suspend(slot, for_us, patience_us, why, now))
     }
 
-    pub(super) fn resume(&mut self, now: Micros) {
-        self.operate(now, decide::resume);
+    pub(super) fn resume(&mut self, now: Micros) -> Aged {
+        self.aging(now, decide::resume)
+    }
+
+    /// Does what may tell windows of time in which the bucket's clock stands still: until the moment at
+    /// which one call may go first.
+    fn aging<R>(
+        &mut self,
+        now: Micros,
+        operation: impl FnOnce(&mut Option<Bucket>, Micros) -> R,
+    ) -> Aged {
+        self.operate(now, |slot, now| {
+            let told = |slot: &Option<Bucket>| {
+                let clock = slot.as_ref().map(|it| it.state.clock.seen_at(now));
+                let open = clock.map_or(0, |clock| match clock.probing(now) {
+                    Probing::Open(open) => open.max(0),
+                    Probing::No | Probing::Taken => 0,
+                });
+                // What a plain suspension lasts for is no time of windows.
+                let plain = clock.filter(|it| it.probe == 0).map_or(0, |it| it.left(now));
+                (open, plain)
+            };
+            let (before, plain) = told(slot);
+            operation(slot, now);
+            let (after, _) = told(slot);
+            let by_us = if after > 0 { (after - before.max(plain)).max(0) } else { -before };
+            let bucket_time = slot.as_ref().map_or(0, |it| it.state.clock.bucket_time(now));
+            Aged { bucket_time, by_us }
+        })
     }
 
     pub(super) fn set(&mut self, policy: &Arc<Policy>, now: Micros) {

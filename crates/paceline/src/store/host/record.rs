@@ -15,6 +15,7 @@ const HAS_SUSPENSION: u8 = 2;
 const HAS_PROBE: u8 = 4;
 /// Refusals without a time.
 const HAS_BARE: u8 = 8;
+const HAS_AGED: u8 = 16;
 const CREDIT: u8 = 0;
 const WINDOW: u8 = 1;
 
@@ -29,7 +30,7 @@ pub(super) struct Record {
 /// Appends the record to `out`.
 pub(super) fn encode(out: &mut Vec<u8>, name: &str, touched: Micros, bucket: &Bucket) {
     let Bucket { policy, keep_us, state } = bucket;
-    let State { clock, at, made, suspension, levels, bare } = state;
+    let State { clock, at, made, suspension, levels, bare, aged } = state;
     let Clock { seen, paused, since, until, probe } = clock;
     for number in [touched, *keep_us, *seen, *paused, *since, *until, *at, *made] {
         out.extend_from_slice(&number.to_le_bytes());
@@ -38,7 +39,11 @@ pub(super) fn encode(out: &mut Vec<u8>, name: &str, touched: Micros, bucket: &Bu
     let has_probe = flag(*probe != 0, HAS_PROBE);
     let has_suspension = flag(suspension.is_some(), HAS_SUSPENSION);
     let has_bare = flag(*bare != Bare::default(), HAS_BARE);
-    out.push(flag(policy.is_some(), HAS_POLICY) | has_suspension | has_probe | has_bare);
+    let has_aged = flag(*aged != 0, HAS_AGED);
+    out.push(flag(policy.is_some(), HAS_POLICY) | has_suspension | has_probe | has_bare | has_aged);
+    if *aged != 0 {
+        out.extend_from_slice(&aged.to_le_bytes());
+    }
     if *probe != 0 {
         out.extend_from_slice(&probe.to_le_bytes());
     }
@@ -87,6 +92,7 @@ pub(super) fn decode(bytes: &[u8], known: Option<&Arc<Policy>>) -> Option<Record
     }
     let [touched, keep_us, seen, paused, since, until, at, made] = numbers;
     let [flags] = reader.take::<1>()?;
+    let aged = if flags & HAS_AGED != 0 { reader.number()? } else { 0 };
     let probe = if flags & HAS_PROBE != 0 { reader.number()? } else { 0 };
     let name = reader.text()?.to_owned();
     let policy = if flags & HAS_POLICY != 0 {
@@ -118,7 +124,7 @@ pub(super) fn decode(bytes: &[u8], known: Option<&Arc<Policy>>) -> Option<Record
         return None;
     }
     let clock = Clock { seen, paused, since, until, probe };
-    let state = State { clock, at, made, suspension, levels, bare };
+    let state = State { clock, at, made, suspension, levels, bare, aged };
     Some(Record { name, touched, bucket: Bucket { policy, keep_us, state } })
 }
 
