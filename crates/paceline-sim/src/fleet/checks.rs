@@ -35,8 +35,8 @@ pub(super) struct Looked<'a> {
     pub(super) after: Option<&'a Bucket>,
 }
 
-/// What was booked under one policy: moments and tokens.
-type Booked = (Arc<Policy>, Vec<(Micros, i64)>);
+/// What was booked under one policy: moments, tokens, and what windows had been told of by then.
+type Booked = (Arc<Policy>, Vec<(Micros, i64, usize)>);
 
 /// Looks on. Moments are microseconds after the start, except those of bookings.
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl<'a> Checks<'a> {
             if std::mem::take(&mut self.stepped) {
                 self.disturbed_at = at_us;
             }
-            booked.push((due, cost));
+            booked.push((due, cost, self.aged.len()));
         }
         Ok(())
     }
@@ -221,7 +221,8 @@ impl<'a> Checks<'a> {
         self.back += cost;
         for (made, (_, booked)) in &mut self.booked {
             if *made < booking.granted_at
-                && let Some(index) = booked.iter().position(|it| *it == (booking.due, cost))
+                && let Some(index) =
+                    booked.iter().position(|it| (it.0, it.1) == (booking.due, cost))
             {
                 booked.swap_remove(index);
                 return;
@@ -239,22 +240,22 @@ impl<'a> Checks<'a> {
         report: &Report,
         at_us: Micros,
     ) -> Result<(), Broken> {
-        for (policy, booked) in self.booked.values_mut() {
-            booked.sort_unstable();
+        for (policy, booked) in self.booked.values() {
             for quota in policy.quotas() {
                 // A window that counts from answers promises something of arrivals, not of places.
                 let of_arrivals = self.scenario.answers && quota.shape() == Shape::Window;
-                let mut of_windows = booked.clone();
-                for (due, _) in &mut of_windows {
-                    let later = self.aged.iter().filter(|it| it.bucket_time < *due);
-                    *due += later.map(|it| it.by_us).sum::<i64>();
-                }
-                of_windows.sort_unstable();
-                let counted = match quota.shape() {
-                    Shape::Window => &of_windows,
-                    Shape::TokenBucket { .. } => booked,
+                let counts_at = |&(due, cost, known): &(Micros, i64, usize)| {
+                    // Of time that windows were told of after it, what was taken by then is older.
+                    let told = self.aged.iter().enumerate();
+                    let before = told.filter(|(index, it)| *index < known || it.bucket_time < due);
+                    (due + before.map(|(_, it)| it.by_us).sum::<i64>(), cost)
                 };
-                if !of_arrivals && let Some(what) = excess(quota, counted) {
+                let mut counted: Vec<_> = match quota.shape() {
+                    Shape::Window => booked.iter().map(counts_at).collect(),
+                    Shape::TokenBucket { .. } => booked.iter().map(|it| (it.0, it.1)).collect(),
+                };
+                counted.sort_unstable();
+                if !of_arrivals && let Some(what) = excess(quota, &counted) {
                     let broken = format!("{policy}: {what}");
                     return Err(self.broken("P3", broken, at_us));
                 }

@@ -82,20 +82,23 @@ impl Store {
         operation: impl FnOnce(&mut Option<Bucket>, Micros) -> R,
     ) -> Aged {
         self.operate(now, |slot, now| {
+            // Until when from now windows know of it: a moment that is past where nobody has gone first
+            // yet. What a plain suspension lasts for is no time of windows.
             let told = |slot: &Option<Bucket>| {
                 let clock = slot.as_ref().map(|it| it.state.clock.seen_at(now));
-                let open = clock.map_or(0, |clock| match clock.probing(now) {
-                    Probing::Open(open) => open.max(0),
-                    Probing::No | Probing::Taken => 0,
-                });
-                // What a plain suspension lasts for is no time of windows.
-                let plain = clock.filter(|it| it.probe == 0).map_or(0, |it| it.left(now));
-                (open, plain)
+                clock.map_or((0, false), |clock| match clock.probing(now) {
+                    Probing::Open(open) => (open, true),
+                    Probing::No => (clock.left(now), false),
+                    Probing::Taken => (0, false),
+                })
             };
-            let (before, plain) = told(slot);
+            let (before, was_open) = told(slot);
             operation(slot, now);
-            let (after, _) = told(slot);
-            let by_us = if after > 0 { (after - before.max(plain)).max(0) } else { -before };
+            let by_us = match told(slot) {
+                (after, true) => (after - before).max(0),
+                (_, false) if was_open => -before.max(0),
+                (_, false) => 0,
+            };
             let bucket_time = slot.as_ref().map_or(0, |it| it.state.clock.bucket_time(now));
             Aged { bucket_time, by_us }
         })
